@@ -30,6 +30,6 @@ trap 'rm -f "$constraints"' EXIT
 echo "torch==$(installed_torch)" >"$constraints"
 
 echo "installing the Python packages for: $extras"
-"$python" -m pip install --quiet -c "$constraints" 'scikit-build-core>=0.10' 'cmake>=3.22' ninja
+"$python" -m pip install --quiet -c "$constraints" 'scikit-build-core>=0.10' 'cmake>=3.22' ninja pyyaml
 # A path entry, the entry points and the extras; the extension itself is built by scripts/build.sh.
 "$python" -m pip install --quiet -c "$constraints" --no-build-isolation --config-settings=wheel.cmake=false -e ".[$extras]"
