@@ -15,8 +15,7 @@ else
   venv_with = .venv/stamps/$(1)
 endif
 
-# The backend must neither be loaded by the tools that check it, nor be missing where it is tested.
-tool := TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PYTHON) -m
+bin := $(if $(findstring /,$(PYTHON)),$(dir $(PYTHON)))
 cpp_files = $(shell git ls-files --cached --others --exclude-standard -- '*.cpp' '*.h')
 cpp_tests = build/current/flagos_cpp_tests
 
@@ -47,7 +46,7 @@ build: $(call venv_with,demo)
 	@scripts/build.sh $(PYTHON) $(CMAKE_OPTIONS)
 
 run: build
-	@$(PYTHON) -m torch_fl.cli demo
+	@$(PYTHON) -c 'import sys; from torch_fl.cli import main; sys.exit(main())' demo
 
 test test-full: build $(call venv_with,test)
 	@status=0; \
@@ -57,19 +56,19 @@ test test-full: build $(call venv_with,test)
 	exit $$status
 
 lint: $(call venv_with,lint)
-	@$(if $(cpp_files),$(tool) clang_format --dry-run --Werror $(cpp_files))
-	@$(tool) ruff check .
-	@$(tool) ruff format --check .
-	@$(tool) mypy
+	@$(if $(cpp_files),$(bin)clang-format --dry-run --Werror $(cpp_files))
+	@$(bin)ruff check .
+	@$(bin)ruff format --check .
+	@$(bin)mypy
 
 format: $(call venv_with,lint)
-	@$(if $(cpp_files),$(tool) clang_format -i $(cpp_files))
-	@$(tool) ruff check --fix .
-	@$(tool) ruff format .
+	@$(if $(cpp_files),$(bin)clang-format -i $(cpp_files))
+	@$(bin)ruff check --fix .
+	@$(bin)ruff format .
 
 tidy: build $(call venv_with,tidy)
 	@git ls-files --cached --others --exclude-standard -- 'csrc/*.cpp' \
-	  | xargs -P $$(nproc) -n 1 $(PYTHON) -m clang_tidy -p build/current --quiet
+	  | xargs -P $$(nproc) -n 1 $(bin)clang-tidy -p build/current --quiet
 
 sanitizers := address,undefined thread
 sanitize: $(addprefix sanitize-,$(sanitizers))
