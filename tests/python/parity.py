@@ -204,6 +204,37 @@ def assert_same(
     return actual
 
 
+def assert_same_module(
+    build: Callable[[], torch.nn.Module],
+    *inputs: Any,
+    device: str,
+    backward: bool = True,
+    call: Callable[..., Any] = lambda module, *arguments: module(*arguments),
+    seed: int = 20,
+) -> None:
+    """As `assert_same` for a module: built twice on the CPU from one seed, moved, called; parameters compared too."""
+
+    results = []
+    for place in ("cpu", device):
+        torch.manual_seed(seed)
+        module = build().to(place)
+        arguments = Mover(place)(inputs)
+        torch.manual_seed(seed + 1)
+        output = call(module, *arguments)
+        if backward:
+            _backward(output, seed)
+        results.append(
+            {
+                "output": output,
+                "state": module.state_dict(),
+                "parameter gradients": {name: p.grad for name, p in module.named_parameters()},
+                "input gradients": [t.grad for t in tensors_in(arguments) if t.requires_grad],
+            }
+        )
+    if reason := difference(results[1], results[0], device=device, path="module"):
+        raise AssertionError(reason)
+
+
 def sample(*size: int, dtype: torch.dtype = torch.float32, seed: int = 7, requires_grad: bool = False) -> torch.Tensor:
     """A CPU tensor of `size` whose values depend on `seed` alone: normal, small whole or true-and-false numbers."""
     generator = torch.Generator().manual_seed(seed)

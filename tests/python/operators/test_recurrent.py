@@ -1,0 +1,88 @@
+"""Recurrent networks and cells, forward and backward: bit for bit as on the CPU, although their code looks at the device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from parity import assert_same_module, sample
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+pytestmark = pytest.mark.contract("operators")
+
+KINDS = {
+    "LSTM": nn.LSTM,
+    "GRU": nn.GRU,
+    "RNN tanh": lambda *sizes, **options: nn.RNN(*sizes, nonlinearity="tanh", **options),
+    "RNN relu": lambda *sizes, **options: nn.RNN(*sizes, nonlinearity="relu", **options),
+}
+OPTIONS = [
+    {},
+    {"batch_first": True},
+    {"bidirectional": True},
+    {"num_layers": 3},
+    {"num_layers": 2, "bidirectional": True, "dropout": 0.4},
+    {"bias": False},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: ",".join(f"{k}={v}" for k, v in options.items()) or "plain")
+@pytest.mark.parametrize("kind", KINDS)
+def test_network(kind: str, options: dict, device: str) -> None:
+    assert_same_module(lambda: KINDS[kind](5, 4, **options), sample(3, 6, 5, requires_grad=True), device=device)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_given_state_and_unbatched(kind: str, device: str) -> None:
+    state, cell = sample(1, 6, 4, requires_grad=True), sample(1, 6, 4, seed=8, requires_grad=True)
+
+    def call(module, x, state, cell):
+        initial = (state, cell) if kind == "LSTM" else state
+        unbatched = (state[:, 0], cell[:, 0]) if kind == "LSTM" else state[:, 0]
+        return module(x, initial), module(x[:, 0], unbatched), (state * cell).sum()
+
+    assert_same_module(lambda: KINDS[kind](5, 4), sample(3, 6, 5, requires_grad=True), state, cell, device=device, call=call)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_packed_sequence(kind: str, bidirectional: bool, device: str) -> None:
+    def call(module, x):
+        packed = pack_padded_sequence(x, torch.tensor([2, 5, 3]), batch_first=True, enforce_sorted=False)
+        output, state = module(packed)
+        return pad_packed_sequence(output, batch_first=True)[0], state
+
+    build = KINDS[kind]
+    assert_same_module(
+        lambda: build(4, 3, batch_first=True, bidirectional=bidirectional), sample(3, 5, 4, requires_grad=True), device=device, call=call
+    )
+
+
+def test_projection(device: str) -> None:
+    assert_same_module(lambda: nn.LSTM(5, 6, proj_size=3), sample(3, 2, 5, requires_grad=True), device=device)
+
+
+@pytest.mark.parametrize("kind", ["LSTMCell", "GRUCell", "RNNCell"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_cell(kind: str, bias: bool, device: str) -> None:
+    def call(module, x):
+        state = module(x)
+        return module(x, state)
+
+    assert_same_module(lambda: getattr(nn, kind)(5, 4, bias=bias), sample(3, 5, requires_grad=True), device=device, call=call)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_other_dtypes(kind: str, dtype: torch.dtype, device: str) -> None:
+    assert_same_module(lambda: KINDS[kind](5, 4, dtype=dtype), sample(3, 2, 5, dtype=dtype, requires_grad=True), device=device)
+
+
+def test_state_dict_and_flattening_after_move(device: str) -> None:
+    torch.manual_seed(0)
+    network = nn.LSTM(3, 2)
+    moved = nn.LSTM(3, 2).to(device)
+    moved.load_state_dict(network.state_dict())
+    moved.flatten_parameters()
+    x = sample(4, 1, 3)
+    assert torch.equal(moved(x.to(device))[0].cpu(), network(x)[0])
