@@ -6,13 +6,14 @@ Exit codes of every subcommand: 0 fine, 1 found something (a problem, a differen
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
 import torch_fl
 from torch_fl import unavailable
 from torch_fl.cli import check, demo, doctor, routes, trace
-from torch_fl.cli.output import WRONG_USE
+from torch_fl.cli.output import FINE, WRONG_USE
 
 _EXAMPLES = """\
 examples:
@@ -47,5 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cause = unavailable.describe(torch_fl.load_error)
         print(f"flagos: the device is not loaded (see `flagos doctor`):\n  {cause}", file=sys.stderr)
         return WRONG_USE
-    exit_code: int = chosen.run(chosen)
+    try:
+        exit_code: int = chosen.run(chosen)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader, `head` say, has seen enough. Python flushes stdout once more at exit, which must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FINE
     return exit_code

@@ -21,7 +21,7 @@ def add_command(commands: Commands) -> None:
         run,
     )
     parser.add_argument(
-        "pattern", nargs="?", metavar="PATTERN", help="an overload, or a shell pattern such as '*softmax*'"
+        "pattern", nargs="?", metavar="PATTERN", help="an overload, an operator, or a shell pattern such as '*softmax*'"
     )
     parser.add_argument("--backend", metavar="B", help="only routes that name this backend")
     parser.add_argument(
@@ -67,7 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _matches(overload: str, pattern: str | None) -> bool:
-    return pattern is None or fnmatchcase(overload, pattern)
+    """A pattern without an overload name stands for all overloads of the operator: `add` finds `add.Tensor`."""
+    return pattern is None or fnmatchcase(overload, pattern) or fnmatchcase(overload.split(".")[0], pattern)
 
 
 def _named_backends(route: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""`flagos trace`: run a script in this process, then print the bill: what ran where, how often, how long, and its cost."""
+"""`flagos trace`: run a script in this process, then print the bill: what ran where, how often, and how long."""
 
 from __future__ import annotations
 
