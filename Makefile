@@ -55,15 +55,18 @@ test test-full: build $(call venv_with,test)
 	$(PYTHON) -m pytest $(if $(filter test,$@),-m 'not full') || status=1; \
 	exit $$status
 
+# Each tool runs even if the one before it found something: one run names all there is to mend.
 lint: $(call venv_with,lint)
-	@$(if $(cpp_files),$(bin)clang-format --dry-run --Werror $(cpp_files))
-	@$(bin)ruff check .
-	@$(bin)ruff format --check .
-	@$(bin)mypy
+	@status=0; \
+	$(if $(cpp_files),$(bin)clang-format --dry-run --Werror $(cpp_files) || status=1;) \
+	$(bin)ruff check . || status=1; \
+	$(bin)ruff format --check . || status=1; \
+	$(bin)mypy || status=1; \
+	exit $$status
 
 format: $(call venv_with,lint)
 	@$(if $(cpp_files),$(bin)clang-format -i $(cpp_files))
-	@$(bin)ruff check --fix .
+	@$(bin)ruff check --fix --exit-zero .
 	@$(bin)ruff format .
 
 tidy: build $(call venv_with,tidy)

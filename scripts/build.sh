@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 python=${1:?usage: build.sh PYTHON [CMAKE_OPTION...]}
 shift
 python=$("$python" -c 'import sys; print(sys.executable)')
+unset MAKEFLAGS MAKELEVEL # this build is its own, also where CMake drives make
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 # another clone of the project compiles from the same cache
 export TORCH_DEVICE_BACKEND_AUTOLOAD=0 # the backend that is about to be built must not be loaded by its own build
 
