@@ -81,7 +81,9 @@ def load_on_purpose() -> Exception | None:
 
 def _is_flagos_command() -> bool:
     """True in the process of the console script `flagos`, or of `python -m torch_fl.cli`."""
-    if os.path.splitext(os.path.basename(sys.argv[0]))[0] == "flagos":
+    # An embedding program may leave sys.argv empty.
+    program = sys.argv[0] if sys.argv else ""
+    if os.path.splitext(os.path.basename(program))[0] == "flagos":
         return True
     arguments = sys.orig_argv
     return "-m" in arguments and arguments[arguments.index("-m") + 1 :][:1] == ["torch_fl.cli"]

@@ -38,13 +38,14 @@ class UnavailableDevice(types.ModuleType):
 
 
 def describe(error: Exception) -> str:
-    """Return an error and its chain of causes as one text: `Type: message`, causes after `caused by`."""
-    parts: list[str] = []
-    link: BaseException | None = error
-    while link is not None:
-        parts.append(f"{type(link).__name__}: {link}")
-        link = link.__cause__
-    return "\n  caused by ".join(parts)
+    """Return an error and its chain of causes as one text, leaving out causes whose message an earlier one repeats."""
+    text = f"{type(error).__name__}: {error}"
+    cause = error.__cause__
+    while cause is not None:
+        if str(cause) not in text:
+            text += f"\n  caused by {type(cause).__name__}: {cause}"
+        cause = cause.__cause__
+    return text
 
 
 def install(error: Exception) -> None:

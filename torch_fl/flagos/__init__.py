@@ -8,7 +8,7 @@ from torch_fl.compile import CppWrapperCodegen, PythonWrapperCodegen, Scheduling
 # torch's deserializer reads torch.<device>._utils._get_device_index.
 from torch_fl.flagos import index as _utils
 from torch_fl.flagos import memory, random, streams
-from torch_fl.flagos.device import (
+from torch_fl.flagos.devices import (
     DeviceProperties,
     _exchange_device,
     _is_in_bad_fork,
