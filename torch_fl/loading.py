@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import platform
 import sys
 
 import torch
@@ -39,12 +41,17 @@ def load() -> None:
             f"the device {DEVICE_TYPE!r} cannot be loaded: the backend {name!r} already has torch's one slot for "
             f"out-of-tree devices in this process. Set TORCH_DEVICE_BACKEND_AUTOLOAD=0 and import only one of them."
         )
+    if "torch_fl._C" not in sys.modules and importlib.util.find_spec("torch_fl._C") is None:
+        raise ImportError(
+            f"the extension torch_fl._C is not built for Python {platform.python_version()}: there is none in "
+            f"{os.path.dirname(__file__)}. `make build` builds it."
+        )
     try:
         from torch_fl import _C
     except ImportError as error:
         raise ImportError(
-            f"the extension torch_fl._C cannot be loaded with torch {torch.__version__}: {error}. "
-            f"It must be built for this Python and this torch: `make build`."
+            f"the extension torch_fl._C does not fit torch {torch.__version__}: {error}. "
+            "It must be built for this Python and this torch: `make build`."
         ) from error
 
     _C.register_device()

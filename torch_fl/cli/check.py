@@ -6,6 +6,8 @@ import argparse
 import os
 import sys
 
+import torch_fl
+from torch_fl import unavailable
 from torch_fl.cli.output import FINE, FOUND_SOMETHING, WRONG_USE, Commands, new_command, print_json
 
 
@@ -35,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         from torch_fl import _C
     except ImportError as error:
-        print(f"flagos check: the extension is not loaded (see `flagos doctor`): {error}", file=sys.stderr)
+        print(f"flagos check: {unavailable.describe(torch_fl.load_error or error)}", file=sys.stderr)
         return WRONG_USE
 
     problems = _C.check_config(os.path.abspath(arguments.file))
