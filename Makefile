@@ -16,7 +16,8 @@ else
 endif
 
 bin := $(if $(findstring /,$(PYTHON)),$(dir $(PYTHON)))
-cpp_files = $(shell git ls-files --cached --others --exclude-standard -- '*.cpp' '*.h')
+cpp_folders = $(wildcard csrc include emulator tests bench examples)
+cpp_files = $(if $(cpp_folders),$(shell find $(cpp_folders) -name '*.cpp' -o -name '*.h'))
 cpp_tests = build/current/flagos_cpp_tests
 
 .PHONY: help run build test test-full lint format tidy sanitize bench wheel headers clean
@@ -70,8 +71,8 @@ format: $(call venv_with,lint)
 	@$(bin)ruff format .
 
 tidy: build $(call venv_with,tidy)
-	@git ls-files --cached --others --exclude-standard -- 'csrc/*.cpp' \
-	  | xargs -P $$(nproc) -n 1 $(bin)clang-tidy -p build/current --quiet
+	@find csrc -name '*.cpp' -print0 \
+	  | xargs -0 -P $$(nproc) -n 1 $(bin)clang-tidy -p build/current --quiet
 
 sanitizers := address,undefined thread
 sanitize: $(addprefix sanitize-,$(sanitizers))
