@@ -138,7 +138,8 @@ def difference(actual: Any, expected: Any, *, device: str, values: bool = True, 
         return f"{path}: {reason}" if reason else None
     if isinstance(expected, (list, tuple)):
         if type(actual) is not type(expected) or len(actual) != len(expected):
-            return f"{path}: {type(actual).__name__} of {len(actual)}, expected {type(expected).__name__} of {len(expected)}"
+            wanted = f"{type(expected).__name__} of {len(expected)}"
+            return f"{path}: {type(actual).__name__} of {len(actual)}, expected {wanted}"
         pairs = [(f"{path}[{i}]", a, e) for i, (a, e) in enumerate(zip(actual, expected, strict=True))]
     elif isinstance(expected, dict):
         if list(actual) != list(expected):
@@ -171,14 +172,13 @@ def _backward(outputs: Any, seed: int) -> None:
         raise AssertionError("no output requires a gradient")
     # Drawn on the CPU in both runs, in the order of the outputs.
     gradients = [
-        torch.randn(root.shape, generator=generator, dtype=torch.float64).to(root.dtype).to(root.device) for root in roots
+        torch.randn(root.shape, generator=generator, dtype=torch.float64).to(root.dtype).to(root.device)
+        for root in roots
     ]
     torch.autograd.backward(roots, gradients)
 
 
-def assert_same(
-    compute: Callable[..., Any], *inputs: Any, device: str, backward: bool = False, seed: int = 20
-) -> Any:
+def assert_same(compute: Callable[..., Any], *inputs: Any, device: str, backward: bool = False, seed: int = 20) -> Any:
     """Calls `compute(*inputs)` on CPU copies and on device copies of `inputs`; results must agree bit for bit.
 
     The inputs after the call are compared too, and with `backward` the gradients of all that require one. Returns the

@@ -53,7 +53,9 @@ def test_nested_contexts_restore_the_state(device: str) -> None:
     assert not torch.is_autocast_enabled(device)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool], ids=str
+)
 @needs_flagos
 def test_outside_a_context_dtypes_stay(dtype: torch.dtype, device: str) -> None:
     x = sample(2, 3, dtype=dtype).to(device)
@@ -164,7 +166,10 @@ def test_integer_operands_are_left_alone(device: str) -> None:
     x = sample(3, 3, dtype=torch.int64).to(device)
     with torch.autocast(device):
         assert (x @ x).dtype == torch.int64
-        assert torch.mm(sample(3, 3, dtype=torch.float64).to(device), sample(3, 3, dtype=torch.float64).to(device)).dtype == torch.float64
+        assert (
+            torch.mm(sample(3, 3, dtype=torch.float64).to(device), sample(3, 3, dtype=torch.float64).to(device)).dtype
+            == torch.float64
+        )
 
 
 @needs_flagos
@@ -208,7 +213,9 @@ def test_custom_forward_and_backward(device: str) -> None:
     assert x.grad.tolist() == [2.0, 2.0, 2.0]
 
 
-@pytest.mark.parametrize(("gradient", "found"), [([1.0, 2.0], 0.0), ([1.0, float("inf")], 1.0), ([float("nan"), 1.0], 1.0)])
+@pytest.mark.parametrize(
+    ("gradient", "found"), [([1.0, 2.0], 0.0), ([1.0, float("inf")], 1.0), ([float("nan"), 1.0], 1.0)]
+)
 def test_unscale(gradient: list[float], found: float, device: str) -> None:
     grads, flag = [torch.tensor(gradient, device=device)], torch.zeros(1, device=device)
     torch._amp_foreach_non_finite_check_and_unscale_(grads, flag, torch.full((1,), 0.5, device=device))
@@ -220,7 +227,9 @@ def test_unscale(gradient: list[float], found: float, device: str) -> None:
 def test_unscale_out_leaves_its_inputs_alone(device: str) -> None:
     grads, flag = [torch.tensor([4.0], device=device)], torch.zeros(1, device=device)
     out = [torch.empty(1, device=device)]
-    torch.ops.aten._amp_foreach_non_finite_check_and_unscale.out(grads, flag, torch.full((1,), 0.5, device=device), out=out)
+    torch.ops.aten._amp_foreach_non_finite_check_and_unscale.out(
+        grads, flag, torch.full((1,), 0.5, device=device), out=out
+    )
     assert flag.item() == 0.0
     assert grads[0].item() == 4.0
     assert out[0].item() == 2.0

@@ -11,9 +11,15 @@ ORDERS = {
     "torch alone": f"import torch\n{USE}",
     "torch first": f"import torch, torch_fl\n{USE}",
     "torch_fl first": f"import torch_fl, torch\n{USE}",
-    "torch_fl alone": f"import torch_fl\ntorch = torch_fl.torch if hasattr(torch_fl, 'torch') else __import__('torch')\n{USE}",
     "twice": f"import importlib, torch, torch_fl\nimportlib.import_module('torch_fl')\n{USE}",
-    "in a thread": f"import threading\nt = threading.Thread(target=lambda: __import__('torch'))\nt.start()\nt.join()\nimport torch\n{USE}",
+    "in a thread": f"""
+import threading
+thread = threading.Thread(target=lambda: __import__("torch"))
+thread.start()
+thread.join()
+import torch
+{USE}
+""",
 }
 
 
@@ -63,7 +69,8 @@ def test_needs_nothing_but_torch(run_python) -> None:
         import torch
         torch.ones(1, device="flagos")
         from torch_fl import _C
-        ours = {name.partition(".")[0] for name in sys.modules} & {"sklearn", "tqdm", "scipy", "pytest", "pybind11", "triton"}
+        imported = {name.partition(".")[0] for name in sys.modules}
+        ours = imported & {"sklearn", "tqdm", "scipy", "pytest", "pybind11", "triton"}
         print(sorted(ours))
     """
     assert run_python(code).check().stdout.strip() == "[]"
@@ -84,7 +91,7 @@ BROKEN = {
 def test_a_broken_setting_never_breaks_torch(name: str, run_python) -> None:
     """torch stays usable, and the cause is on stderr with the setting's value."""
     environment = BROKEN[name]
-    (variable, value), = environment.items()
+    ((variable, value),) = environment.items()
     done = run_python("import torch; print(torch.ones(2).sum().item())", **environment).check()
     assert done.stdout.strip() == "2.0"
     assert variable in done.stderr or value in done.stderr, done.stderr
@@ -93,7 +100,7 @@ def test_a_broken_setting_never_breaks_torch(name: str, run_python) -> None:
 
 @pytest.mark.parametrize("name", ["unknown overload", "bad number"])
 def test_using_the_device_after_a_failed_load_names_the_cause(name: str, run_python) -> None:
-    (variable, value), = BROKEN[name].items()
+    ((variable, value),) = BROKEN[name].items()
     done = run_python("import torch; torch.ones(2, device='flagos')", **BROKEN[name])
     assert done.returncode != 0
     assert variable in done.stderr or value in done.stderr

@@ -1,4 +1,4 @@
-"""Which of several devices a tensor lands on: an index is honoured, none means the current device, compute follows data."""
+"""Which of several devices a tensor lands on: a given index, else the current device; compute follows its data."""
 
 from __future__ import annotations
 

@@ -152,11 +152,17 @@ def test_copy_is_made_only_when_asked(device: str) -> None:
     assert x.t().contiguous().data_ptr() == x.data_ptr()
 
 
-@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last, torch.preserve_format], ids=str)
+@pytest.mark.parametrize(
+    "memory_format", [torch.contiguous_format, torch.channels_last, torch.preserve_format], ids=str
+)
 def test_memory_formats(memory_format, device: str) -> None:
     x = sample(2, 3, 4, 5)
     for source in (x, x.contiguous(memory_format=torch.channels_last), x.permute(0, 2, 3, 1)):
-        assert_same(lambda x: (x.clone(memory_format=memory_format), x.to(torch.float64, memory_format=memory_format)), source, device=device)
+        assert_same(
+            lambda x: (x.clone(memory_format=memory_format), x.to(torch.float64, memory_format=memory_format)),
+            source,
+            device=device,
+        )
 
 
 @pytest.mark.parametrize("value", [0, -3, 2.5, True, 1 + 2j], ids=repr)
@@ -180,7 +186,7 @@ def test_printing(device: str) -> None:
 @pytest.mark.needs_flagos
 def test_numpy_needs_the_cpu(device: str) -> None:
     x = sample(3)
-    with pytest.raises(TypeError, match="(?i)cpu"):
+    with pytest.raises(TypeError, match=r"(?i)cpu"):
         x.to(device).numpy()
     assert torch.equal(torch.from_numpy(x.to(device).cpu().numpy()), x)
     assert torch.equal(torch.as_tensor(x.numpy(), device=device).cpu(), x)
@@ -262,7 +268,18 @@ def test_deepcopy(device: str) -> None:
 
 
 def test_activations_and_autograd(device: str) -> None:
-    for layer in (nn.ReLU, nn.GELU, nn.SiLU, nn.ELU, nn.LeakyReLU, nn.Softplus, nn.Hardswish, nn.Mish, nn.Sigmoid, nn.Tanh):
+    for layer in (
+        nn.ReLU,
+        nn.GELU,
+        nn.SiLU,
+        nn.ELU,
+        nn.LeakyReLU,
+        nn.Softplus,
+        nn.Hardswish,
+        nn.Mish,
+        nn.Sigmoid,
+        nn.Tanh,
+    ):
         assert_same_module(layer, sample(4, 5, requires_grad=True), device=device)
 
 

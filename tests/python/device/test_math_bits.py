@@ -122,7 +122,12 @@ def test_writing_through_lazy_views(device: str) -> None:
 
 
 def test_lazy_out(device: str) -> None:
-    assert_same(lambda x, out: torch.mul(x, 2, out=out.conj()), sample(4, dtype=torch.complex64), sample(4, dtype=torch.complex64), device=device)
+    assert_same(
+        lambda x, out: torch.mul(x, 2, out=out.conj()),
+        sample(4, dtype=torch.complex64),
+        sample(4, dtype=torch.complex64),
+        device=device,
+    )
 
 
 def test_both_bits(device: str) -> None:

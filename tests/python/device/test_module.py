@@ -9,14 +9,50 @@ import torch
 
 pytestmark = pytest.mark.needs_flagos
 
-NAMES = """
-    is_available is_initialized init device_count current_device set_device device device_of synchronize
-    get_device_properties get_device_name get_device_capability mem_get_info empty_cache memory_stats memory_allocated
-    max_memory_allocated memory_reserved max_memory_reserved reset_peak_memory_stats reset_accumulated_memory_stats
-    Stream Event stream current_stream default_stream set_stream default_generators manual_seed manual_seed_all seed
-    seed_all initial_seed get_rng_state set_rng_state get_rng_state_all set_rng_state_all get_amp_supported_dtype
-    is_bf16_supported route_stats _lazy_init _is_in_bad_fork
-""".split()
+NAMES = [
+    "is_available",
+    "is_initialized",
+    "init",
+    "device_count",
+    "current_device",
+    "set_device",
+    "device",
+    "device_of",
+    "synchronize",
+    "get_device_properties",
+    "get_device_name",
+    "get_device_capability",
+    "mem_get_info",
+    "empty_cache",
+    "memory_stats",
+    "memory_allocated",
+    "max_memory_allocated",
+    "memory_reserved",
+    "max_memory_reserved",
+    "reset_peak_memory_stats",
+    "reset_accumulated_memory_stats",
+    "Stream",
+    "Event",
+    "stream",
+    "current_stream",
+    "default_stream",
+    "set_stream",
+    "default_generators",
+    "manual_seed",
+    "manual_seed_all",
+    "seed",
+    "seed_all",
+    "initial_seed",
+    "get_rng_state",
+    "set_rng_state",
+    "get_rng_state_all",
+    "set_rng_state_all",
+    "get_amp_supported_dtype",
+    "is_bf16_supported",
+    "route_stats",
+    "_lazy_init",
+    "_is_in_bad_fork",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)

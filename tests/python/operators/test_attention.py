@@ -21,7 +21,14 @@ def heads(*size: int, seed: int = 7, dtype: torch.dtype = torch.float32) -> torc
 @pytest.mark.parametrize("length", [1, 16, 77])
 def test_forward_and_backward(dtype: torch.dtype, causal: bool, length: int, device: str) -> None:
     q, k, v = (heads(2, 4, length, 16, seed=seed, dtype=dtype) for seed in range(3))
-    assert_same(lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=causal), q, k, v, device=device, backward=True)
+    assert_same(
+        lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=causal),
+        q,
+        k,
+        v,
+        device=device,
+        backward=True,
+    )
 
 
 OPTIONS = {
@@ -29,8 +36,12 @@ OPTIONS = {
     "float mask": lambda q, k, v, m: functional.scaled_dot_product_attention(q, k, v, attn_mask=m),
     "scale": lambda q, k, v, m: functional.scaled_dot_product_attention(q, k, v, scale=0.3),
     "dropout": lambda q, k, v, m: functional.scaled_dot_product_attention(q, k, v, dropout_p=0.25),
-    "grouped queries": lambda q, k, v, m: functional.scaled_dot_product_attention(q, k[:, :2], v[:, :2], enable_gqa=True),
-    "transposed": lambda q, k, v, m: functional.scaled_dot_product_attention(*(x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v))),
+    "grouped queries": lambda q, k, v, m: functional.scaled_dot_product_attention(
+        q, k[:, :2], v[:, :2], enable_gqa=True
+    ),
+    "transposed": lambda q, k, v, m: functional.scaled_dot_product_attention(
+        *(x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v))
+    ),
     "without gradients": lambda q, k, v, m: functional.scaled_dot_product_attention(q.detach(), k.detach(), v.detach()),
 }
 
@@ -72,7 +83,9 @@ def test_inference_fast_path(device: str) -> None:
 
     padding = torch.tensor([[False] * 6, [False] * 4 + [True] * 2])
     assert_same_module(
-        lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), 2, enable_nested_tensor=False).eval(),
+        lambda: nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), 2, enable_nested_tensor=False
+        ).eval(),
         sample(2, 6, 16),
         padding,
         device=device,

@@ -64,7 +64,9 @@ def test_channels_last(device: str) -> None:
     assert_same_module(lambda: nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last), x, device=device)
 
 
-@pytest.mark.parametrize("mask", [(True, True, True), (True, False, False), (False, True, False), (False, False, True)], ids=str)
+@pytest.mark.parametrize(
+    "mask", [(True, True, True), (True, False, False), (False, True, False), (False, False, True)], ids=str
+)
 def test_convolution_backward_by_mask(mask: tuple[bool, bool, bool], device: str) -> None:
     assert_same(
         lambda g, x, w: torch.ops.aten.convolution_backward(g, x, w, [4], [1], [0], [1], False, [0], 1, mask),

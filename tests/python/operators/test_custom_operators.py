@@ -48,7 +48,9 @@ LIBRARY.impl(
 
 def test_cpu_kernel_serves_the_device(device: str) -> None:
     seen_devices.clear()
-    assert_same(lambda x, y: torch.ops.flagos_tests.scaled_sum(x, y, 0.5), sample(3, 4), sample(3, 4, seed=8), device=device)
+    assert_same(
+        lambda x, y: torch.ops.flagos_tests.scaled_sum(x, y, 0.5), sample(3, 4), sample(3, 4, seed=8), device=device
+    )
     assert set(seen_devices) == {"cpu"}
 
 
@@ -145,5 +147,11 @@ def test_cpu_kernel_written_in_cpp(tmp_path, device: str) -> None:
     from torch.utils.cpp_extension import load
 
     (tmp_path / "shifted.cpp").write_text(SOURCE)
-    load("shifted", [str(tmp_path / "shifted.cpp")], extra_cflags=["-O0"], build_directory=str(tmp_path), is_python_module=False)
+    load(
+        "shifted",
+        [str(tmp_path / "shifted.cpp")],
+        extra_cflags=["-O0"],
+        build_directory=str(tmp_path),
+        is_python_module=False,
+    )
     assert_same(lambda x: torch.ops.flagos_tests_native.shifted(x, 1.5), sample(4), device=device)

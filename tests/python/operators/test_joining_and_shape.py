@@ -10,7 +10,10 @@ from torch.nn import functional
 pytestmark = pytest.mark.contract("operators")
 
 CAT = [
-    *[(((2, 3), (4, 3)), 0, dtype) for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool)],
+    *[
+        (((2, 3), (4, 3)), 0, dtype)
+        for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool)
+    ],
     *[(((2, 3), (2, 5)), dim, torch.float32) for dim in (1, -1)],
     *[(((2, 3, 4), (2, 3, 4), (2, 3, 4)), dim, torch.float32) for dim in (0, 1, 2, -1, -2, -3)],
     *[(((0,), (3, 4)), dim, torch.float32) for dim in (0, 1, -1, -2)],
@@ -30,7 +33,9 @@ def test_cat(shapes, dim: int, dtype: torch.dtype, device: str) -> None:
     assert_same(lambda *parts: torch.cat(parts, dim), *parts, device=device)
 
 
-@pytest.mark.parametrize("arrange", [lambda x: x.t(), lambda x: x[::2], lambda x: x[:, 1:], lambda x: x[:1].expand(4, 6)])
+@pytest.mark.parametrize(
+    "arrange", [lambda x: x.t(), lambda x: x[::2], lambda x: x[:, 1:], lambda x: x[:1].expand(4, 6)]
+)
 def test_cat_of_strided_parts(arrange, device: str) -> None:
     x = arrange(sample(4, 6, requires_grad=True).detach()).requires_grad_()
     assert_same(lambda x: torch.cat([x, x * 2], 1), x, device=device, backward=True)
@@ -97,7 +102,14 @@ def test_where(compute, device: str) -> None:
     assert_same(compute, sample(4, 5, dtype=torch.bool), sample(4, 5), sample(4, 5, seed=8), device=device)
 
 
-PADS = [((1, 2), "constant"), ((1, 2, 3, 0), "constant"), ((-1, 1), "constant"), ((2, 2), "reflect"), ((1, 3), "replicate"), ((2, 1), "circular")]
+PADS = [
+    ((1, 2), "constant"),
+    ((1, 2, 3, 0), "constant"),
+    ((-1, 1), "constant"),
+    ((2, 2), "reflect"),
+    ((1, 3), "replicate"),
+    ((2, 1), "circular"),
+]
 
 
 @pytest.mark.parametrize(("pad", "mode"), PADS, ids=str)
@@ -115,13 +127,20 @@ def test_narrow_slice_and_their_gradients(dim: int, device: str) -> None:
     assert_same(lambda x: x.narrow(dim, torch.tensor(1), 2), x, device=device)
     gradient = sample(4, 5, 6).narrow(dim, 0, 2)
     assert_same(lambda g: torch.ops.aten.slice_backward(g, [4, 5, 6], dim, 0, 4, 2), gradient, device=device)
-    assert_same(lambda x: torch.ops.aten.select_backward(x.select(dim, 0), [4, 5, 6], dim, 2), x.detach(), device=device)
+    assert_same(
+        lambda x: torch.ops.aten.select_backward(x.select(dim, 0), [4, 5, 6], dim, 2), x.detach(), device=device
+    )
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_diff(n: int, device: str) -> None:
     x, edge = sample(3, 8), sample(3, 2, seed=8)
-    assert_same(lambda x, e: (torch.diff(x, n), torch.diff(x, n, prepend=e), torch.diff(x, n, append=e, prepend=e)), x, edge, device=device)
+    assert_same(
+        lambda x, e: (torch.diff(x, n), torch.diff(x, n, prepend=e), torch.diff(x, n, append=e, prepend=e)),
+        x,
+        edge,
+        device=device,
+    )
 
 
 VIEWS = {
@@ -172,7 +191,11 @@ def test_tensor_split_by_cpu_tensor(device: str) -> None:
     assert_same(lambda x: x.tensor_split(torch.tensor([1, 3])), sample(6, 2), device=device)
 
 
-@pytest.mark.parametrize("name", ["flip", "roll", "rot90", "tril", "triu", "repeat", "tile", "repeat_interleave", "trace"])
+@pytest.mark.parametrize(
+    "name", ["flip", "roll", "rot90", "tril", "triu", "repeat", "tile", "repeat_interleave", "trace"]
+)
 def test_rearrangements(name: str, device: str) -> None:
-    extra = {"flip": ([0],), "roll": (2, 1), "repeat": (2, 3), "tile": ((2, 1),), "repeat_interleave": (2,)}.get(name, ())
+    extra = {"flip": ([0],), "roll": (2, 1), "repeat": (2, 3), "tile": ((2, 1),), "repeat_interleave": (2,)}.get(
+        name, ()
+    )
     assert_same(lambda x: getattr(x, name)(*extra), sample(4, 5), device=device)

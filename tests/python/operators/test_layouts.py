@@ -16,7 +16,9 @@ SPARSE = {
     "to_sparse_csr": lambda x: x.to_sparse_csr(),
     "to_dense": lambda x: x.to_sparse().to_dense(),
     "indices": lambda x: x.to_sparse().coalesce().indices(),
-    "sparse_coo_tensor": lambda x: torch.sparse_coo_tensor(torch.tensor([[0, 1], [1, 0]], device=x.device), x[0, :2], (3, 3)),
+    "sparse_coo_tensor": lambda x: torch.sparse_coo_tensor(
+        torch.tensor([[0, 1], [1, 0]], device=x.device), x[0, :2], (3, 3)
+    ),
     "sparse_csr_tensor": lambda x: torch.sparse_csr_tensor(
         torch.tensor([0, 1, 2], device=x.device), torch.tensor([1, 0], device=x.device), x[0, :2], (2, 2)
     ),
@@ -26,7 +28,9 @@ SPARSE = {
     "sparse sum": lambda x: torch.sparse.sum(x.to_sparse()),
     "csr mm": lambda x: x.to_sparse_csr() @ x.t().contiguous(),
     "sampled_addmm": lambda x: torch.sparse.sampled_addmm(x[:, :3].to_sparse_csr(), x, x.t().contiguous()),
-    "embedding sparse gradient": lambda x: torch.nn.functional.embedding(torch.tensor([0, 2], device=x.device), x, sparse=True),
+    "embedding sparse gradient": lambda x: torch.nn.functional.embedding(
+        torch.tensor([0, 2], device=x.device), x, sparse=True
+    ),
 }
 QUANTIZED = {
     "quantize_per_tensor": lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
@@ -46,7 +50,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("layout", "name", "compute"), CASES, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("layout", "name", "compute"), CASES, ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_works_or_is_refused_clearly(layout: str, name: str, compute, device: str) -> None:
     x = sample(3, 4).relu()
     with warnings.catch_warnings():

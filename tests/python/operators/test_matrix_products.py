@@ -27,7 +27,9 @@ def test_mm_of_transposed_and_strided(dtype: torch.dtype, transposed: tuple[bool
     b = sample(9, 5, dtype=dtype) if not transposed[1] else sample(5, 9, dtype=dtype).t()
     assert_same(torch.mm, a, b, device=device)
     assert_same(torch.mm, a[::2], b[:, 1:], device=device)
-    assert_same(lambda a, b: torch.mm(a, b, out=torch.empty(5, 6, dtype=dtype, device=a.device).t()), a, b, device=device)
+    assert_same(
+        lambda a, b: torch.mm(a, b, out=torch.empty(5, 6, dtype=dtype, device=a.device).t()), a, b, device=device
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -46,7 +48,9 @@ def test_attention_like_product(dtype: torch.dtype, device: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "right"), [((5,), (5,)), ((4, 5), (5,)), ((5,), (5, 3)), ((2, 4, 5), (5, 3)), ((2, 1, 4, 5), (3, 5, 2))], ids=str
+    ("left", "right"),
+    [((5,), (5,)), ((4, 5), (5,)), ((5,), (5, 3)), ((2, 4, 5), (5, 3)), ((2, 1, 4, 5), (3, 5, 2))],
+    ids=str,
 )
 def test_matmul_ranks(left, right, device: str) -> None:
     a, b = sample(*left, requires_grad=True), sample(*right, seed=8, requires_grad=True)

@@ -103,7 +103,7 @@ def test_cpu_vector_of_one_element_is_not_a_scalar(device: str) -> None:
 def test_two_indices_of_the_device_do_not_mix(device: str, second_device: str) -> None:
     x, y = sample(3, 3).to(device), sample(3, 3).to(second_device)
     for compute in (torch.add, torch.mm, lambda x, y: torch.cat([x, y]), lambda x, y: x.add_(y[0, 0])):
-        with pytest.raises(RuntimeError, match="flagos:[01]"):
+        with pytest.raises(RuntimeError, match=r"flagos:[01]"):
             compute(x, y)
 
 

@@ -83,7 +83,9 @@ def test_binary(name: str, dtype: torch.dtype, device: str) -> None:
     for left, right in BROADCASTS:
         a, b = sample(*left, dtype=dtype), sample(*right, dtype=dtype, seed=8)
         assert_same(function, a, b, device=device)
-        assert_same(lambda a, b, function=function: function(a, b, out=torch.empty_like(function(a, b))), a, b, device=device)
+        assert_same(
+            lambda a, b, function=function: function(a, b, out=torch.empty_like(function(a, b))), a, b, device=device
+        )
         if in_place and torch.broadcast_shapes(left, right) == torch.Size(left):
             assert_same(lambda a, b, in_place=in_place: (in_place(a, b) is a, a), a, b, device=device)
 
@@ -130,7 +132,16 @@ def test_scalar_operand(scalar: complex, dtype: torch.dtype, device: str) -> Non
         assert_same(compute, x, device=device)
 
 
-PROMOTED = [torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.complex64]
+PROMOTED = [
+    torch.bool,
+    torch.uint8,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.complex64,
+]
 
 
 @pytest.mark.parametrize("left", PROMOTED, ids=str)
@@ -168,7 +179,8 @@ def test_layouts(arrange, device: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("out_shape", "out_dtype"), [((0,), torch.float32), ((3, 4), torch.float64), ((3, 4), torch.complex64), ((12,), torch.float32)]
+    ("out_shape", "out_dtype"),
+    [((0,), torch.float32), ((3, 4), torch.float64), ((3, 4), torch.complex64), ((12,), torch.float32)],
 )
 def test_out_of_another_shape_or_dtype(out_shape, out_dtype, device: str) -> None:
     a, b, out = sample(3, 4), sample(4, seed=9), sample(*out_shape, dtype=out_dtype)
@@ -189,7 +201,7 @@ def test_out_refuses_a_dtype_that_cannot_hold_the_result(device: str) -> None:
 
 def test_overlapping_out_is_refused(device: str) -> None:
     x = sample(6).to(device)
-    with pytest.raises(RuntimeError, match="overlap|single memory location"):
+    with pytest.raises(RuntimeError, match=r"overlap|single memory location"):
         torch.add(x[:5], 1, out=x[1:])
 
 

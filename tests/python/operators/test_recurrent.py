@@ -1,4 +1,4 @@
-"""Recurrent networks and cells, forward and backward: bit for bit as on the CPU, although their code looks at the device."""
+"""Recurrent networks and cells, forward and backward: the CPU's bits, although their code looks at the device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: ",".join(f"{k}={v}" for k, v in options.items()) or "plain")
+@pytest.mark.parametrize(
+    "options", OPTIONS, ids=lambda options: ",".join(f"{k}={v}" for k, v in options.items()) or "plain"
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_network(kind: str, options: dict, device: str) -> None:
     assert_same_module(lambda: KINDS[kind](5, 4, **options), sample(3, 6, 5, requires_grad=True), device=device)
@@ -41,7 +43,9 @@ def test_given_state_and_unbatched(kind: str, device: str) -> None:
         unbatched = (state[:, 0], cell[:, 0]) if kind == "LSTM" else state[:, 0]
         return module(x, initial), module(x[:, 0], unbatched), (state * cell).sum()
 
-    assert_same_module(lambda: KINDS[kind](5, 4), sample(3, 6, 5, requires_grad=True), state, cell, device=device, call=call)
+    assert_same_module(
+        lambda: KINDS[kind](5, 4), sample(3, 6, 5, requires_grad=True), state, cell, device=device, call=call
+    )
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
@@ -54,7 +58,10 @@ def test_packed_sequence(kind: str, bidirectional: bool, device: str) -> None:
 
     build = KINDS[kind]
     assert_same_module(
-        lambda: build(4, 3, batch_first=True, bidirectional=bidirectional), sample(3, 5, 4, requires_grad=True), device=device, call=call
+        lambda: build(4, 3, batch_first=True, bidirectional=bidirectional),
+        sample(3, 5, 4, requires_grad=True),
+        device=device,
+        call=call,
     )
 
 
@@ -69,13 +76,17 @@ def test_cell(kind: str, bias: bool, device: str) -> None:
         state = module(x)
         return module(x, state)
 
-    assert_same_module(lambda: getattr(nn, kind)(5, 4, bias=bias), sample(3, 5, requires_grad=True), device=device, call=call)
+    assert_same_module(
+        lambda: getattr(nn, kind)(5, 4, bias=bias), sample(3, 5, requires_grad=True), device=device, call=call
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_other_dtypes(kind: str, dtype: torch.dtype, device: str) -> None:
-    assert_same_module(lambda: KINDS[kind](5, 4, dtype=dtype), sample(3, 2, 5, dtype=dtype, requires_grad=True), device=device)
+    assert_same_module(
+        lambda: KINDS[kind](5, 4, dtype=dtype), sample(3, 2, 5, dtype=dtype, requires_grad=True), device=device
+    )
 
 
 def test_state_dict_and_flattening_after_move(device: str) -> None:

@@ -31,10 +31,14 @@ DIMS = [0, 1, -1, (0, 2), (0, 1, 2)]
 def test_by_dimension(name: str, dtype: torch.dtype, dim, keepdim: bool, device: str) -> None:
     function = getattr(torch, name)
     for shape in ((4, 5, 6), (2, 1, 70)):
-        assert_same(lambda x, dim=dim: function(x, dim=dim, keepdim=keepdim), sample(*shape, dtype=dtype), device=device)
+        assert_same(
+            lambda x, dim=dim: function(x, dim=dim, keepdim=keepdim), sample(*shape, dtype=dtype), device=device
+        )
 
 
-@pytest.mark.parametrize(("name", "dtype"), [case for case in CASES if case[0] not in ("amax", "amin", "logsumexp")], ids=str)
+@pytest.mark.parametrize(
+    ("name", "dtype"), [case for case in CASES if case[0] not in ("amax", "amin", "logsumexp")], ids=str
+)
 def test_full(name: str, dtype: torch.dtype, device: str) -> None:
     for shape in ((), (1,), (128, 256), (64, 64, 64)):
         assert_same(getattr(torch, name), sample(*shape, dtype=dtype), device=device)
@@ -82,7 +86,9 @@ def test_scans(name: str, dim: int, dtype: torch.dtype, device: str) -> None:
         assert_same(lambda x: getattr(x, f"{name}_")(dim), sample(5, 7, dtype=dtype), device=device)
 
 
-@pytest.mark.parametrize("name", ["max", "min", "median", "mode", "kthvalue", "argmax", "argmin", "sort", "argsort", "topk"])
+@pytest.mark.parametrize(
+    "name", ["max", "min", "median", "mode", "kthvalue", "argmax", "argmin", "sort", "argsort", "topk"]
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.int32], ids=str)
 def test_with_indices(name: str, dtype: torch.dtype, device: str) -> None:
     extra = (3,) if name in ("kthvalue", "topk") else ()
@@ -94,7 +100,12 @@ def test_with_indices(name: str, dtype: torch.dtype, device: str) -> None:
 def test_data_dependent_sizes(size: int, device: str) -> None:
     x = sample(size, dtype=torch.int64)
     assert_same(
-        lambda x: (x.nonzero(), x[x > 0], torch.unique(x, return_inverse=True, return_counts=True), x.masked_select(x < 0)),
+        lambda x: (
+            x.nonzero(),
+            x[x > 0],
+            torch.unique(x, return_inverse=True, return_counts=True),
+            x.masked_select(x < 0),
+        ),
         x,
         device=device,
     )

@@ -39,8 +39,8 @@ def test_array_interfaces_are_refused(device: str) -> None:
     import numpy
 
     x = sample(3).to(device)
-    assert not hasattr(x, "__cuda_array_interface__") or pytest.raises(AttributeError, getattr, x, "__cuda_array_interface__")
-    with pytest.raises(TypeError, match="(?i)cpu"):
+    assert not hasattr(x, "__cuda_array_interface__")
+    with pytest.raises(TypeError, match=r"(?i)cpu"):
         numpy.asarray(x)
 
 

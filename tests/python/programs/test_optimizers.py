@@ -31,8 +31,12 @@ CASES = [
 
 
 def parameters_after(name: str, form: str, device: str, steps: int = 4) -> list[torch.Tensor]:
-    parameters = [nn.Parameter(sample(*size, seed=seed).to(device)) for seed, size in enumerate([(3, 4), (5,), (1,), (7, 3)])]
-    options = {"single": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}, "default": {}}[form]
+    parameters = [
+        nn.Parameter(sample(*size, seed=seed).to(device)) for seed, size in enumerate([(3, 4), (5,), (1,), (7, 3)])
+    ]
+    options = {"single": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}, "default": {}}[
+        form
+    ]
     optimizer = getattr(torch.optim, name.split()[0])(parameters, **OPTIMIZERS[name], **options)
     for step in range(steps):
         for number, parameter in enumerate(parameters):
@@ -50,7 +54,9 @@ def test_same_bits_as_the_cpu(name: str, form: str, device: str) -> None:
         assert_equal(actual, parameters_after(name, form, "cpu"), device)
         return
     # Each optimizer chooses its default form by device; on an accelerator that is foreach for most.
-    reasons = [difference(actual, parameters_after(name, chosen, "cpu"), device=device) for chosen in ("foreach", "single")]
+    reasons = [
+        difference(actual, parameters_after(name, chosen, "cpu"), device=device) for chosen in ("foreach", "single")
+    ]
     assert None in reasons, reasons
 
 
@@ -73,7 +79,13 @@ def test_fused_step_runs_one_operator(device: str, extension) -> None:
 def losses(device: str, *, autocast: bool = False) -> list[float]:
     torch.manual_seed(0)
     model = nn.Sequential(
-        nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Dropout(0.2), nn.Linear(128, 10)
+        nn.Conv2d(1, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Dropout(0.2),
+        nn.Linear(128, 10),
     ).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=True)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)

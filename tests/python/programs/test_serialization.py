@@ -66,7 +66,9 @@ def test_index_is_kept(second_device: str) -> None:
 @pytest.mark.needs_flagos
 def test_index_that_does_not_exist_is_an_error(run_python, tmp_path) -> None:
     path = tmp_path / "x.pt"
-    run_python(f"import torch; torch.save(torch.ones(2, device='flagos:1'), {str(path)!r})", FLAGOS_HOST_DEVICES="2").check()
+    run_python(
+        f"import torch; torch.save(torch.ones(2, device='flagos:1'), {str(path)!r})", FLAGOS_HOST_DEVICES="2"
+    ).check()
     done = run_python(f"import torch; torch.load({str(path)!r})")
     assert done.returncode != 0
     assert "flagos" in done.stderr

@@ -34,7 +34,15 @@ def test_every_routable_overload_has_a_route(extension) -> None:
 
 def test_device_overloads_are_not_routable(extension) -> None:
     served = {row["overload"]: row["kind"] for row in extension.device_overloads()}
-    assert {"empty.memory_format", "empty_strided", "as_strided", "view", "resize_", "_copy_from", "_local_scalar_dense"} <= served.keys()
+    assert {
+        "empty.memory_format",
+        "empty_strided",
+        "as_strided",
+        "view",
+        "resize_",
+        "_copy_from",
+        "_local_scalar_dense",
+    } <= served.keys()
     assert all(served.values())
     assert not served.keys() & {row["overload"] for row in extension.routes()}
 
@@ -188,7 +196,7 @@ def test_log_of_the_device(extension, device: str, capfd) -> None:
 
 
 def test_unknown_log_flag(extension) -> None:
-    with pytest.raises((RuntimeError, ValueError), match="dispatchs.*dispatch"):
+    with pytest.raises((RuntimeError, ValueError), match=r"dispatchs.*dispatch"):
         extension.set_log("dispatchs")
 
 
@@ -289,5 +297,12 @@ def test_settings_tell_where_they_come_from(run_python) -> None:
     rows = {line.split("|")[0]: line.split("|")[1:] for line in lines}
     assert rows["FLAGOS_HOST_DEVICES"] == ["3", "environment", "True"]
     assert rows["FLAGOS_FALLBACK"][1] == "default"
-    assert {"FLAGOS_ACCELERATOR", "FLAGOS_HOST_MEMORY", "FLAGOS_BACKEND_CONFIG", "FLAGOS_LOG", "FLAGOS_STATS", "FLAGOS_STRICT_ROUTES"} <= rows.keys()
+    assert {
+        "FLAGOS_ACCELERATOR",
+        "FLAGOS_HOST_MEMORY",
+        "FLAGOS_BACKEND_CONFIG",
+        "FLAGOS_LOG",
+        "FLAGOS_STATS",
+        "FLAGOS_STRICT_ROUTES",
+    } <= rows.keys()
     assert all(help_there == "True" for _, _, help_there in rows.values())
