@@ -29,7 +29,7 @@ file(GLOB torchgen_inputs "${FLAGOS_TORCH_FOLDER}/torchgen/packaged/ATen/native/
 file(GLOB enumerate_scripts CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/cmake/*.py")
 add_custom_command(
   OUTPUT "${generated_folder}/stamp"
-  BYPRODUCTS "${generated_folder}/operators.h" ${generated_sources}
+  BYPRODUCTS "${generated_folder}/overload_table.cpp" ${generated_sources}
   COMMAND "${Python_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/cmake/enumerate_operators.py" --torch
           "${FLAGOS_TORCH_FOLDER}" --out "${generated_folder}" --shards ${FLAGOS_SHARDS} ${enumerate_options}
   COMMAND "${CMAKE_COMMAND}" -E touch "${generated_folder}/stamp"
@@ -38,7 +38,8 @@ add_custom_command(
   VERBATIM)
 add_custom_target(flagos_enumerate DEPENDS "${generated_folder}/stamp")
 
-add_library(_C ${extension_library_kind} ${extension_sources} ${generated_sources})
+add_library(_C ${extension_library_kind} ${extension_sources} "${generated_folder}/overload_table.cpp"
+            ${generated_sources})
 add_dependencies(_C flagos_enumerate)
 target_include_directories(_C PRIVATE "${generated_folder}")
 # SYSTEM: warnings in torch's, pybind11's and Python's headers are not ours to mend.

@@ -1,0 +1,116 @@
+// The state of one call that runs on the backing device: which arguments were aliased, on which device, with which dtypes.
+#pragma once
+
+#include "backing/alias.h"
+#include "route/torch_entry.h"
+
+#include <ATen/core/Generator.h>
+#include <c10/util/SmallVector.h>
+
+#include <optional>
+
+namespace flagos {
+
+class CallFrame {
+ public:
+  explicit CallFrame(const OperatorEntry& entry) : entry_(entry) {}
+  CallFrame(const CallFrame&) = delete;
+  CallFrame& operator=(const CallFrame&) = delete;
+
+  /// The tensor that the backing kernel gets for argument `position`: an alias, or the tensor itself where it is undefined
+  /// or a CPU tensor that may mix in. Throws where devices are mixed.
+  at::Tensor alias(const at::Tensor& tensor, size_t position) {
+    if (!tensor.defined()) {
+      return tensor;
+    }
+    const c10::Device device = tensor.device();
+    note_dtype(tensor.scalar_type());
+    if (C10_UNLIKELY(device.type() != c10::DeviceType::PrivateUse1)) {
+      return admit_foreign(tensor, position);
+    }
+    note_device(device.index(), tensor);
+    c10::TensorImpl* front = tensor.unsafeGetTensorImpl();
+    if (entry_.written != 0) {
+      // The same tensor twice in a call that writes: kernels compare identities.
+      for (const Pair& pair : pairs_) {
+        if (pair.front == front) {
+          return at::Tensor(c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(pair.alias));
+        }
+      }
+    }
+    at::Tensor result = make_alias(tensor);
+    pairs_.push_back({front, result.unsafeGetTensorImpl()});
+    return result;
+  }
+
+  /// Names the device of a call that has a device argument.
+  std::optional<c10::Device> backing_device(std::optional<c10::Device> device);
+
+  /// The backing generator of `generator`, or of the device where there is none. Call when all tensors are aliased.
+  at::Generator backing_generator(const std::optional<at::Generator>& generator);
+
+  /// Index of the flagos device that the call runs on. Call when all arguments are converted.
+  c10::DeviceIndex index();
+
+  /// Makes a result of the kernel the caller's: the caller's own tensor where the kernel returned an alias, else the
+  /// relabelled result.
+  void finish_result(at::Tensor& result) {
+    if (!result.defined()) {
+      return;
+    }
+    if (C10_UNLIKELY(result.use_count() != 1) && restore_front(result)) {
+      return;
+    }
+    if (C10_LIKELY(result.device().type() == backing_target.type)) {
+      give_back(result, index());
+    } else {
+      check_result(result);
+    }
+  }
+
+  /// Sizes, strides and storage of a written argument become the caller's.
+  void finish_written(const at::Tensor& alias, const at::Tensor& front) {
+    if (front.defined() && !alias.is_same(front)) {
+      sync_back(alias, front);
+    }
+  }
+
+  /// Whether the operator writes to argument `position`.
+  bool writes(size_t position) const {
+    return position < 64 && (entry_.written >> position & 1) != 0;
+  }
+
+  uint64_t dtypes() const {
+    return dtypes_;
+  }
+
+ private:
+  struct Pair {
+    c10::TensorImpl* front;  // alive: the caller holds it
+    c10::TensorImpl* alias;  // alive: the converted arguments hold it
+  };
+
+  void note_dtype(c10::ScalarType type) {
+    dtypes_ = dtypes_ << 8 | (static_cast<uint64_t>(type) + 1);
+  }
+  void note_device(c10::DeviceIndex index, const at::Tensor& tensor) {
+    if (index_ < 0) {
+      index_ = index;
+    } else if (C10_UNLIKELY(index_ != index)) {
+      reject_mixed(tensor.device());
+    }
+  }
+  at::Tensor admit_foreign(const at::Tensor& tensor, size_t position);
+  bool restore_front(at::Tensor& result) const;
+  void check_result(const at::Tensor& result) const;
+  [[noreturn]] void reject_mixed(c10::Device other) const;
+
+  const OperatorEntry& entry_;
+  c10::SmallVector<Pair, 6> pairs_;
+  uint64_t dtypes_ = 0;
+  c10::DeviceIndex index_ = -1;
+  // The first tensor of another device that mixed in; judged again once a flagos device is known.
+  std::optional<c10::Device> foreign_;
+};
+
+}  // namespace flagos

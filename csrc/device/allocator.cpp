@@ -1,0 +1,217 @@
+// The device allocator, the statistics of each device and the memory limit.
+#include "device/allocator.h"
+
+#include "accelerator/accelerator.h"
+#include "backing/storage.h"
+#include "device/guard.h"
+
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <limits>
+#include <memory>
+
+namespace flagos {
+namespace {
+
+// One amount (bytes or blocks) of one device. All updates are atomic; what readers see is exact once writers rest.
+class Gauge {
+ public:
+  /// Adds, unless that passes `limit`; tells whether it did.
+  bool try_add(int64_t amount, int64_t limit) {
+    const int64_t now = current_.fetch_add(amount, std::memory_order_relaxed) + amount;
+    if (now > limit) {
+      current_.fetch_sub(amount, std::memory_order_relaxed);
+      return false;
+    }
+    raise_peak(now);
+    return true;
+  }
+  void add(int64_t amount) {
+    raise_peak(current_.fetch_add(amount, std::memory_order_relaxed) + amount);
+  }
+  void subtract(int64_t amount) {
+    current_.fetch_sub(amount, std::memory_order_relaxed);
+    freed_.fetch_add(amount, std::memory_order_relaxed);
+  }
+  int64_t current() const {
+    return current_.load(std::memory_order_relaxed);
+  }
+  void reset_peak() {
+    peak_.store(current(), std::memory_order_relaxed);
+  }
+  void reset_accumulated() {
+    freed_base_.store(freed_.load());
+    allocated_base_.store(freed_.load() + current());
+  }
+  c10::CachingAllocator::Stat stat() const {
+    c10::CachingAllocator::Stat result;
+    result.current = current();
+    result.peak = std::max(peak_.load(std::memory_order_relaxed), result.current);
+    result.freed = freed_.load(std::memory_order_relaxed) - freed_base_.load(std::memory_order_relaxed);
+    result.allocated =
+        freed_.load(std::memory_order_relaxed) + result.current - allocated_base_.load(std::memory_order_relaxed);
+    return result;
+  }
+
+ private:
+  void raise_peak(int64_t now) {
+    int64_t peak = peak_.load(std::memory_order_relaxed);
+    while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
+    }
+  }
+
+  std::atomic<int64_t> current_{0};
+  std::atomic<int64_t> peak_{0};
+  std::atomic<int64_t> freed_{0};
+  std::atomic<int64_t> freed_base_{0};
+  std::atomic<int64_t> allocated_base_{0};
+};
+
+struct DeviceMemory {
+  Gauge bytes;
+  Gauge blocks;
+  std::atomic<int64_t> limit{std::numeric_limits<int64_t>::max()};
+  std::atomic<int64_t> out_of_memory{0};
+};
+
+constexpr int kMaxDevices = 64;
+
+DeviceMemory& memory_of(c10::DeviceIndex index) {
+  static auto& devices = *new std::array<DeviceMemory, kMaxDevices>;  // storages may outlive static objects
+  TORCH_INTERNAL_ASSERT_DEBUG_ONLY(index >= 0 && index < kMaxDevices);
+  return devices[static_cast<size_t>(index)];
+}
+
+[[noreturn]] void report_out_of_memory(c10::DeviceIndex index, size_t bytes, bool exists) {
+  DeviceMemory& memory = memory_of(index);
+  memory.out_of_memory.fetch_add(1, std::memory_order_relaxed);
+  const int64_t limit = memory.limit.load();
+  const int64_t allocated = memory.bytes.current();
+  TORCH_CHECK_WITH(
+      OutOfMemoryError, false, "flagos out of memory. ",
+      exists ? "A kernel grew a tensor on device " : "Tried to allocate ", exists ? "" : std::to_string(bytes),
+      exists ? "" : " bytes on device ", static_cast<int>(index), exists ? " to " + std::to_string(bytes) + " bytes" : "",
+      ", which has a limit of ", limit, " bytes, of which ", allocated, " bytes are allocated and ",
+      std::max<int64_t>(limit - allocated, 0), " bytes are free. Free tensors or raise FLAGOS_HOST_MEMORY.");
+}
+
+class FlagosAllocator final : public c10::DeviceAllocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    const c10::DeviceIndex index = current_device();
+    check_memory_limit(index, bytes);
+    return front_data(c10::make_intrusive<BackingStorage>(
+        accelerator().allocate(index, bytes), bytes, /*resizable=*/true, index));
+  }
+
+  // Our context is not the data pointer, so there is no raw deleter.
+  c10::DeleterFnPtr raw_deleter() const override {
+    return nullptr;
+  }
+
+  void copy_data(void* destination, const void* source, std::size_t bytes) const override {
+    accelerator().copy_bytes(destination, source, bytes);
+  }
+
+  bool initialized() override {
+    return true;
+  }
+
+  void emptyCache(c10::MempoolId_t) override {}  // nothing is cached here: the host's own allocator does that
+
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
+    record_data_on_stream(data, stream);
+  }
+
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
+    const DeviceMemory& memory = memory_of(check_device_index(index));
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    const c10::CachingAllocator::Stat bytes = memory.bytes.stat();
+    const c10::CachingAllocator::Stat blocks = memory.blocks.stat();
+    for (auto* stat : {&stats.allocated_bytes, &stats.reserved_bytes, &stats.active_bytes, &stats.requested_bytes}) {
+      (*stat)[kAll] = bytes;
+    }
+    for (auto* stat : {&stats.allocation, &stats.active, &stats.segment}) {
+      (*stat)[kAll] = blocks;
+    }
+    stats.num_ooms = memory.out_of_memory.load();
+    stats.num_device_alloc = blocks.allocated;
+    stats.num_device_free = blocks.freed;
+    return stats;
+  }
+
+  void resetAccumulatedStats(c10::DeviceIndex index) override {
+    DeviceMemory& memory = memory_of(check_device_index(index));
+    memory.bytes.reset_accumulated();
+    memory.blocks.reset_accumulated();
+    memory.out_of_memory.store(0);
+  }
+
+  void resetPeakStats(c10::DeviceIndex index) override {
+    DeviceMemory& memory = memory_of(check_device_index(index));
+    memory.bytes.reset_peak();
+    memory.blocks.reset_peak();
+  }
+
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override {
+    return memory_info(check_device_index(index));
+  }
+};
+
+}  // namespace
+
+c10::DeviceAllocator* flagos_allocator() {
+  static FlagosAllocator& allocator = *new FlagosAllocator;  // never destroyed: storages name it
+  return &allocator;
+}
+
+void check_memory_limit(c10::DeviceIndex index, size_t bytes) {
+  const DeviceMemory& memory = memory_of(index);
+  const int64_t limit = memory.limit.load(std::memory_order_relaxed);
+  if (C10_UNLIKELY(bytes > static_cast<size_t>(limit) || memory.bytes.current() > limit - static_cast<int64_t>(bytes))) {
+    report_out_of_memory(index, bytes, false);
+  }
+}
+
+void charge_memory(c10::DeviceIndex index, size_t bytes) {
+  DeviceMemory& memory = memory_of(index);
+  if (C10_UNLIKELY(!memory.bytes.try_add(static_cast<int64_t>(bytes), memory.limit.load(std::memory_order_relaxed)))) {
+    report_out_of_memory(index, bytes, false);
+  }
+  memory.blocks.add(bytes != 0 ? 1 : 0);
+}
+
+void charge_existing_memory(c10::DeviceIndex index, size_t bytes) {
+  DeviceMemory& memory = memory_of(index);
+  memory.bytes.add(static_cast<int64_t>(bytes));
+  memory.blocks.add(bytes != 0 ? 1 : 0);
+  if (C10_UNLIKELY(memory.bytes.current() > memory.limit.load(std::memory_order_relaxed))) {
+    report_out_of_memory(index, bytes, true);
+  }
+}
+
+void discharge_memory(c10::DeviceIndex index, size_t bytes) {
+  if (bytes != 0) {
+    DeviceMemory& memory = memory_of(index);
+    memory.bytes.subtract(static_cast<int64_t>(bytes));
+    memory.blocks.subtract(1);
+  }
+}
+
+void set_memory_limit(c10::DeviceIndex index, size_t bytes) {
+  constexpr auto kNone = std::numeric_limits<int64_t>::max();
+  memory_of(check_device_index(index)).limit.store(bytes == 0 ? kNone : static_cast<int64_t>(std::min(bytes, size_t{kNone})));
+}
+
+std::pair<size_t, size_t> memory_info(c10::DeviceIndex index) {
+  const DeviceMemory& memory = memory_of(index);
+  const int64_t limit = memory.limit.load();
+  if (limit == std::numeric_limits<int64_t>::max()) {
+    return {accelerator().free_memory(index), accelerator().total_memory(index)};
+  }
+  return {static_cast<size_t>(std::max<int64_t>(limit - memory.bytes.current(), 0)), static_cast<size_t>(limit)};
+}
+
+}  // namespace flagos

@@ -1,0 +1,215 @@
+// Families, overrides and the checks of routes against what this process has.
+#include "route/resolve.h"
+
+#include "route/spelling.h"
+
+#include <algorithm>
+
+namespace flagos {
+namespace {
+
+std::string as_variable(const std::string& overload) {
+  std::string result;
+  for (const char c : overload) {
+    result += c == '.' ? std::string("__") : std::string(1, c);
+  }
+  return result;
+}
+
+class Resolver {
+ public:
+  Resolver(const Catalogue& catalogue, ResolvedRoutes& result) : catalogue_(catalogue), result_(result) {
+    for (const auto& [name, facts] : catalogue.overloads) {
+      families_[facts.family].push_back(name);
+    }
+  }
+
+  void apply_file(const RoutingFile& file) {
+    if (file.default_line.has_value()) {
+      const RouteLine& line = *file.default_line;
+      for (size_t i = 0; i < line.candidates.size(); ++i) {
+        const Backend backend = line.candidates[i].backend;
+        if (backend != Backend::kNone && backend != catalogue_.accelerator_backend) {
+          report(line.candidate_places[i], unavailable(backend));
+        }
+      }
+      result_.default_route = {intern_route(line.candidates), origin_of(line)};
+    }
+    std::map<std::string, RouteLine> effective;
+    for (const auto& [name, line] : file.lines) {
+      const auto found = catalogue_.overloads.find(name);
+      if (found == catalogue_.overloads.end()) {
+        report(line.place, "unknown overload '" + name + "'" + did_you_mean(name, names()));
+        continue;
+      }
+      if (found->second.served_by_device) {
+        report(line.place, "'" + name + "' is served by the device itself and cannot be routed", Severity::kWarning);
+        continue;
+      }
+      if (check_candidates(line, found->second)) {
+        effective.emplace(name, line);
+      }
+    }
+    // First every family by its functional line, then lines of single spellings on top.
+    for (const auto& [name, line] : effective) {
+      if (catalogue_.overloads.at(name).spelling == Spelling::kFunctional) {
+        for (const std::string& member : families_.at(catalogue_.overloads.at(name).family)) {
+          assign(member, line);
+        }
+      }
+    }
+    for (const auto& [name, line] : effective) {
+      if (!file.old_form || catalogue_.overloads.at(name).spelling != Spelling::kInPlace || !inert(name, line, effective)) {
+        assign(name, line);
+      }
+    }
+  }
+
+  void apply_override(const RouteOverride& override) {
+    const auto found = catalogue_.overloads.find(override.name);
+    const Place place{override.origin, 0, 0};
+    if (found == catalogue_.overloads.end()) {
+      report(place, "unknown overload '" + override.name + "'" + did_you_mean(override.name, names()));
+      return;
+    }
+    if (found->second.served_by_device) {
+      report(place, "'" + override.name + "' is served by the device itself and cannot be routed");
+      return;
+    }
+    RouteLine line;
+    line.name = override.name;
+    line.place = place;
+    const size_t before = result_.problems.size();
+    line.candidates = parse_route(override.text, place, result_.problems, &line.candidate_places);
+    if (result_.problems.size() == before && check_candidates(line, found->second)) {
+      result_.routes[override.name] = {intern_route(line.candidates), override.origin};
+    }
+  }
+
+  void check_strictly() {
+    for (const auto& [name, resolved] : result_.routes) {
+      const OverloadFacts& facts = catalogue_.overloads.at(name);
+      if (resolved.route->candidates.front().backend == Backend::kNone && facts.backing_kernel) {
+        report(
+            Place{resolved.origin, 0, 0},
+            "'" + name + "' is routed to 'none' although " + std::string(backend_name(catalogue_.accelerator_backend)) +
+                " has a kernel for it");
+      }
+    }
+  }
+
+ private:
+  void report(const Place& place, std::string message, Severity severity = Severity::kError) {
+    result_.problems.push_back({place, severity, std::move(message)});
+  }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const auto& [name, facts] : catalogue_.overloads) {
+      all.push_back(name);
+    }
+    return all;
+  }
+
+  static std::string origin_of(const RouteLine& line) {
+    return line.place.line == 0 ? line.place.file : line.place.file + ":" + std::to_string(line.place.line);
+  }
+
+  std::string unavailable(Backend backend) const {
+    const std::string name(backend_name(backend));
+    if (backend == Backend::kHost || backend == Backend::kCuda || backend == Backend::kGcu) {
+      return "backend '" + name + "' belongs to another accelerator; this process runs '" + catalogue_.accelerator_name + "'";
+    }
+    return "backend '" + name + "' is not available in this process";
+  }
+
+  bool check_candidates(const RouteLine& line, const OverloadFacts& facts) {
+    bool good = true;
+    for (size_t i = 0; i < line.candidates.size(); ++i) {
+      const Backend backend = line.candidates[i].backend;
+      if (backend == Backend::kNone) {
+        continue;
+      }
+      if (backend != catalogue_.accelerator_backend) {
+        report(line.candidate_places[i], unavailable(backend));
+        good = false;
+      } else if (!facts.backing_kernel) {
+        report(
+            line.candidate_places[i],
+            "backend '" + std::string(backend_name(backend)) + "' has no kernel for '" + line.name + "'");
+        good = false;
+      }
+    }
+    return good;
+  }
+
+  // In a file of the old form the in-place spelling follows its functional or out sibling, as it always did there.
+  bool inert(const std::string& name, const RouteLine& line, const std::map<std::string, RouteLine>& effective) {
+    for (const std::string& sibling : families_.at(catalogue_.overloads.at(name).family)) {
+      const auto other = effective.find(sibling);
+      if (other == effective.end() || catalogue_.overloads.at(sibling).spelling == Spelling::kInPlace) {
+        continue;
+      }
+      if (intern_route(other->second.candidates) != intern_route(line.candidates)) {
+        report(
+            line.place,
+            "this line is inert: '" + name + "' follows '" + sibling + "' (line " +
+                std::to_string(other->second.place.line) + ")",
+            Severity::kWarning);
+        assign(name, other->second);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void assign(const std::string& name, const RouteLine& line) {
+    const OverloadFacts& facts = catalogue_.overloads.at(name);
+    if (facts.routable && !facts.served_by_device) {
+      result_.routes[name] = {intern_route(line.candidates), origin_of(line)};
+    }
+  }
+
+  const Catalogue& catalogue_;
+  ResolvedRoutes& result_;
+  std::map<std::string, std::vector<std::string>> families_;
+};
+
+}  // namespace
+
+bool ResolvedRoutes::has_errors() const {
+  return std::any_of(problems.begin(), problems.end(), [](const Problem& problem) {
+    return problem.severity == Severity::kError;
+  });
+}
+
+ResolvedRoutes resolve_routes(
+    const RoutingFile& file,
+    const std::vector<RouteOverride>& overrides,
+    const Catalogue& catalogue,
+    bool strict) {
+  ResolvedRoutes result;
+  result.problems = file.problems;
+  result.default_route = {
+      intern_route({{catalogue.accelerator_backend}, {Backend::kNone}}), "built in"};
+  Resolver resolver(catalogue, result);
+  resolver.apply_file(file);
+  for (const RouteOverride& override : overrides) {
+    resolver.apply_override(override);
+  }
+  if (strict) {
+    resolver.check_strictly();
+  }
+  return result;
+}
+
+std::string overload_from_variable(const std::string& suffix, const Catalogue& catalogue) {
+  for (const auto& [name, facts] : catalogue.overloads) {
+    if (as_variable(name) == suffix) {
+      return name;
+    }
+  }
+  return "";
+}
+
+}  // namespace flagos

@@ -1,0 +1,262 @@
+// Enumerating overloads from the dispatcher and registering their kernels.
+#include "route/torch_registry.h"
+
+#include "accelerator/accelerator.h"
+#include "backing/overload_table.h"
+#include "device/served.h"
+#include "route/torch_router.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+namespace flagos {
+namespace {
+
+// CPU tensors that an operator takes beside device tensors, as it does on CUDA. Neither the schema nor the CPU kernel tells.
+struct CpuArgument {
+  const char* overload;
+  const char* argument;
+};
+constexpr std::array kCpuArguments = {
+    CpuArgument{"index.Tensor", "indices"},
+    CpuArgument{"index.Tensor_out", "indices"},
+    CpuArgument{"_unsafe_index.Tensor", "indices"},
+    CpuArgument{"index_put", "indices"},
+    CpuArgument{"index_put_", "indices"},
+    CpuArgument{"_index_put_impl_", "indices"},
+    CpuArgument{"_unsafe_index_put", "indices"},
+};
+
+// Guards everything below but the entries' own atomics. Entries never move and never die.
+struct Registry {
+  std::shared_mutex mutex;
+  std::deque<OperatorEntry> entries;
+  std::unordered_map<std::string, OperatorEntry*> by_full_name;
+  std::vector<c10::RegistrationHandleRAII> registrations;
+  ResolvedRoutes routes;
+};
+
+Registry& registry() {
+  static Registry& instance = *new Registry;
+  return instance;
+}
+
+bool is_generator(const c10::Argument& argument) {
+  const auto* optional = argument.type()->castRaw<c10::OptionalType>();
+  return optional != nullptr && optional->getElementType()->kind() == c10::TypeKind::GeneratorType;
+}
+
+OperatorEntry& add_entry(Registry& all, const c10::OperatorHandle& op) {
+  OperatorEntry& entry = all.entries.emplace_back(op);
+  const c10::OperatorName& name = op.operator_name();
+  entry.full_name = c10::toString(name);
+  entry.name = name.name.starts_with("aten::") ? entry.full_name.substr(6) : entry.full_name;
+  entry.number = static_cast<uint32_t>(all.entries.size() - 1);
+  TORCH_INTERNAL_ASSERT(entry.number < kFirstServedNumber, "flagos: too many operators");
+  const std::vector<c10::Argument>& arguments = op.schema().arguments();
+  for (size_t i = 0; i < arguments.size() && i < 64; ++i) {
+    const c10::AliasInfo* alias = arguments[i].alias_info();
+    if (alias != nullptr && alias->isWrite()) {
+      entry.written |= uint64_t{1} << i;
+    }
+    if (is_generator(arguments[i])) {
+      entry.generator_argument = static_cast<int>(i);
+    }
+    for (const CpuArgument& row : kCpuArguments) {
+      if (entry.name == row.overload && arguments[i].name() == row.argument) {
+        entry.cpu_arguments |= uint64_t{1} << i;
+      }
+    }
+  }
+  entry.router = make_router(entry);
+  all.by_full_name.emplace(entry.full_name, &entry);
+  return entry;
+}
+
+void set_route(OperatorEntry& entry, const Route* route) {
+  entry.route.store(route, std::memory_order_release);
+  entry.direct.store(
+      entry.backing_kernel && route->candidates.front().backend == accelerator_backend, std::memory_order_release);
+}
+
+const Route* route_for(const Registry& all, const std::string& name) {
+  const auto found = all.routes.routes.find(name);
+  return found == all.routes.routes.end() ? all.routes.default_route.route : found->second.route;
+}
+
+const CompiledOverload* compiled_overload(const std::string& name) {
+  const auto table = compiled_overloads();
+  const auto found = std::lower_bound(table.begin(), table.end(), name, [](const CompiledOverload& row, const std::string& key) {
+    return row.name < key;
+  });
+  return found != table.end() && found->name == name ? &*found : nullptr;
+}
+
+void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  route_call(entry_of(op), stack);
+}
+
+// The overloads equal but for aliasing marks and out arguments have the same family text.
+std::string family_of(const c10::FunctionSchema& schema, Spelling spelling) {
+  std::string base = schema.name();
+  if (spelling == Spelling::kInPlace && base.ends_with("_")) {
+    base.pop_back();
+  }
+  std::string text = base + "(";
+  for (const c10::Argument& argument : schema.arguments()) {
+    const bool out = argument.kwarg_only() && argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+    if (!out) {
+      text += argument.type()->str() + " " + argument.name() + ",";
+    }
+  }
+  return text + ")";
+}
+
+Spelling spelling_of(const c10::FunctionSchema& schema) {
+  for (const c10::Argument& argument : schema.arguments()) {
+    if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) {
+      return argument.kwarg_only() ? Spelling::kOut : Spelling::kInPlace;
+    }
+  }
+  return Spelling::kFunctional;
+}
+
+}  // namespace
+
+void make_entries() {
+  Registry& all = registry();
+  c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+  const auto composites = routed_composites();
+  const std::unique_lock lock(all.mutex);
+  if (!all.entries.empty()) {
+    return;
+  }
+  for (const c10::OperatorName& operator_name : dispatcher.getAllOpNames()) {
+    if (!operator_name.name.starts_with("aten::")) {
+      continue;
+    }
+    const std::optional<c10::OperatorHandle> op = dispatcher.findSchema(operator_name);
+    if (!op.has_value() || op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) ||
+        op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
+      continue;
+    }
+    const std::string name = c10::toString(operator_name).substr(6);
+    const bool composite = std::find(composites.begin(), composites.end(), name) != composites.end();
+    if ((!op->hasKernelForDispatchKey(backing_target.key) && !composite) || is_served_by_device(name)) {
+      continue;
+    }
+    OperatorEntry& entry = add_entry(all, *op);
+    entry.backing_kernel = true;
+    if (const CompiledOverload* compiled = compiled_overload(name); compiled != nullptr) {
+      entry.same_device = compiled->same_device;
+      entry.unboxed = compiled->make_kernel != nullptr;
+    }
+  }
+}
+
+void register_routed_operators() {
+  Registry& all = registry();
+  c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+  const std::unique_lock lock(all.mutex);
+  for (OperatorEntry& entry : all.entries) {
+    c10::KernelFunction kernel = entry.unboxed ? compiled_overload(entry.name)->make_kernel(entry)
+                                               : c10::KernelFunction::makeFromBoxedKernel(entry.router);
+    all.registrations.push_back(dispatcher.registerImpl(
+        entry.op.operator_name(), c10::DispatchKey::PrivateUse1, std::move(kernel), std::nullopt, nullptr,
+        "torch_fl router"));
+  }
+  static torch::Library fallback(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  fallback.fallback(torch::CppFunction::makeFromBoxedFunction<&fall_back>());
+}
+
+OperatorEntry& entry_of(const c10::OperatorHandle& op) {
+  Registry& all = registry();
+  const std::string full_name = c10::toString(op.operator_name());
+  {
+    const std::shared_lock lock(all.mutex);
+    if (const auto found = all.by_full_name.find(full_name); found != all.by_full_name.end()) {
+      return *found->second;
+    }
+  }
+  const std::unique_lock lock(all.mutex);
+  if (const auto found = all.by_full_name.find(full_name); found != all.by_full_name.end()) {
+    return *found->second;
+  }
+  OperatorEntry& entry = add_entry(all, op);
+  entry.backing_kernel = op.hasKernelForDispatchKey(backing_target.key);
+  entry.same_device = false;
+  if (!op.operator_name().name.starts_with("aten::")) {
+    entry.cpu_arguments = ~uint64_t{0};  // a third party's kernel judges its own arguments
+  }
+  set_route(entry, route_for(all, entry.name));
+  return entry;
+}
+
+std::vector<const OperatorEntry*> all_entries() {
+  Registry& all = registry();
+  const std::shared_lock lock(all.mutex);
+  std::vector<const OperatorEntry*> result;
+  for (const OperatorEntry& entry : all.entries) {
+    result.push_back(&entry);
+  }
+  return result;
+}
+
+std::string overload_name(uint32_t number) {
+  if (number >= kFirstServedNumber) {
+    return std::string(kServedOverloads.at(number - kFirstServedNumber).name);
+  }
+  Registry& all = registry();
+  const std::shared_lock lock(all.mutex);
+  return all.entries.at(number).name;
+}
+
+Catalogue make_catalogue() {
+  Catalogue catalogue;
+  catalogue.accelerator_backend = accelerator_backend;
+  catalogue.accelerator_name = accelerator().name();
+  c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& operator_name : dispatcher.getAllOpNames()) {
+    const std::optional<c10::OperatorHandle> op = dispatcher.findSchema(operator_name);
+    if (!op.has_value()) {
+      continue;
+    }
+    const std::string full_name = c10::toString(operator_name);
+    const std::string name = full_name.starts_with("aten::") ? full_name.substr(6) : full_name;
+    OverloadFacts facts;
+    facts.spelling = spelling_of(op->schema());
+    facts.family = family_of(op->schema(), facts.spelling);
+    facts.served_by_device = full_name.starts_with("aten::") && is_served_by_device(name);
+    catalogue.overloads.emplace(name, std::move(facts));
+  }
+  for (const OperatorEntry* entry : all_entries()) {
+    OverloadFacts& facts = catalogue.overloads[entry->name];
+    facts.routable = true;
+    facts.backing_kernel = entry->backing_kernel;
+  }
+  return catalogue;
+}
+
+void apply_routes(const ResolvedRoutes& routes) {
+  Registry& all = registry();
+  const std::unique_lock lock(all.mutex);
+  all.routes = routes;
+  for (OperatorEntry& entry : all.entries) {
+    set_route(entry, route_for(all, entry.name));
+  }
+}
+
+ResolvedRoutes applied_routes() {
+  Registry& all = registry();
+  const std::shared_lock lock(all.mutex);
+  return all.routes;
+}
+
+}  // namespace flagos
