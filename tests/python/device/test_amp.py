@@ -94,6 +94,7 @@ FLOAT32 = {
     "cosine_similarity": lambda x: functional.cosine_similarity(x, x),
     "norm": lambda x: torch.linalg.vector_norm(x),
     "nll_loss": lambda x: functional.nll_loss(x, torch.zeros(4, dtype=torch.int64, device=x.device)),
+    "bce with logits": lambda x: functional.binary_cross_entropy_with_logits(x, torch.ones_like(x)),
     "rsqrt": lambda x: x.rsqrt(),
     "softmax": lambda x: x.softmax(1),
     "log_softmax": lambda x: x.log_softmax(1),
@@ -158,7 +159,7 @@ def test_unlisted_operators_keep_their_dtype(device: str) -> None:
     with torch.autocast(device):
         assert (x + x).dtype == torch.float16
         assert functional.relu(x).dtype == torch.float16
-        assert functional.binary_cross_entropy_with_logits(x, x.sigmoid()).dtype == torch.float16
+        assert functional.binary_cross_entropy(x.sigmoid(), x.sigmoid()).dtype == torch.float16
 
 
 @needs_flagos
