@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from parity import Mover, difference, tensors_in
+from parity import Mover, difference, seed_generators, tensors_in
 from torch.testing._internal.common_modules import module_db
 
 #: Modules that are tested in float64, with the cause; all others in float32.
@@ -22,13 +22,13 @@ LISTED_DIFFERENCES: dict[str, str] = {}
 
 def run_module(info: Any, sample: Any, place: str, training: bool) -> dict[str, Any]:
     """Builds the module on the CPU from a fixed seed, moves it to `place`, runs forward and backward there."""
-    torch.manual_seed(5)
+    seed_generators(5)
     constructor = sample.constructor_input
     module = info.module_cls(*constructor.args, **constructor.kwargs).train(training)
     module = module.to(torch.device(place))
     mover = Mover(place)
     args, kwargs = mover((sample.forward_input.args, sample.forward_input.kwargs))
-    torch.manual_seed(6)
+    seed_generators(6)
     output = module(*args, **kwargs)
     roots = [tensor for tensor in tensors_in(output) if tensor.requires_grad]
     if roots:
@@ -48,7 +48,7 @@ def run_module(info: Any, sample: Any, place: str, training: bool) -> dict[str, 
 
 
 def samples_of(info: Any, training: bool) -> list[Any]:
-    torch.manual_seed(3)
+    seed_generators(3)
     dtype = torch.float64 if info.name in IN_FLOAT64 else torch.float32
     return list(info.module_inputs_func(info, device="cpu", dtype=dtype, requires_grad=True, training=training))
 
