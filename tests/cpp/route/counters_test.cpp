@@ -243,7 +243,7 @@ TEST_F(Counters, ThreadsMayCountNothing) {
   EXPECT_TRUE(read_counters().empty());
 }
 
-constexpr uint64_t kLateCalls = 200000;
+constexpr uint64_t kLateCalls = 1000000;
 
 // Counts while its thread's thread-local objects are destroyed, beside a thread that was started then.
 struct LateCounter {
