@@ -243,7 +243,8 @@ TEST_F(Counters, ThreadsMayCountNothing) {
   EXPECT_TRUE(read_counters().empty());
 }
 
-constexpr uint64_t kLateCalls = 1000000;
+constexpr int kLateRounds = 100;
+constexpr int kLateCalls = 10000;  // a round
 
 // Counts while its thread's thread-local objects are destroyed, beside a thread that was started then.
 struct LateCounter {
@@ -251,14 +252,17 @@ struct LateCounter {
   LateCounter(const LateCounter&) = delete;
   LateCounter& operator=(const LateCounter&) = delete;
   ~LateCounter() {
-    std::atomic<int> ready{0};
-    const auto count = [&ready] {
-      count_call(key_of(2));
-      ready.fetch_add(1);
-      while (ready.load() < 2) {
-      }
-      for (uint64_t i = 0; i < kLateCalls; ++i) {
-        count_call(key_of(1));
+    std::atomic<int> arrived{0};
+    const auto count = [&arrived] {
+      for (int round = 1; round <= kLateRounds; ++round) {
+        count_call(key_of(2));
+        arrived.fetch_add(1);
+        while (arrived.load() <
+               2 * round) {  // busy, so that the system gives each thread a core and they truly overlap
+        }
+        for (int i = 0; i < kLateCalls; ++i) {
+          count_call(key_of(1));
+        }
       }
     };
     std::thread other(count);
@@ -273,8 +277,8 @@ TEST_F(Counters, CallsFromDestructorsAtTheEndOfAThreadAreCounted) {
     static_cast<void>(&late);
     count_call(key_of(3));
   });
-  EXPECT_EQ(totals(key_of(1)).calls, 2 * kLateCalls);
-  EXPECT_EQ(totals(key_of(2)).calls, 2U);
+  EXPECT_EQ(totals(key_of(1)).calls, uint64_t{2} * kLateRounds * kLateCalls);
+  EXPECT_EQ(totals(key_of(2)).calls, uint64_t{2} * kLateRounds);
   EXPECT_EQ(totals(key_of(3)).calls, 1U);
 }
 
