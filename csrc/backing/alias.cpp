@@ -15,10 +15,12 @@ struct TensorAccess : c10::TensorImpl {
       const c10::TensorImpl* source,
       c10::Storage storage,
       c10::Device device) {
-    // Constructed with a bare backend key, which makes no version counter of its own; the metadata brings all keys.
+    // Constructed with a bare backend key, which makes no version counter of its own; the caller's keys follow.
     auto result = c10::make_intrusive<c10::TensorImpl>(
         c10::TensorImpl::VIEW, std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), source->dtype());
     copy_generic_tensor_metadata(source, result.get());
+    constexpr auto keys = &TensorAccess::key_set_;
+    result.get()->*keys = source->key_set() - c10::python_ks;
     result->set_allow_tensor_metadata_change(true);
     relabel(result.get(), device);
     if (!result->is_inference()) {

@@ -17,6 +17,10 @@ at::Tensor CallFrame::admit_foreign(const at::Tensor& tensor, size_t position) {
   if ((scalar || named) && !written) {
     return tensor;
   }
+  // With no flagos tensor so far, a flagos generator is what brought the call here.
+  TORCH_CHECK(
+      entry_.generator_argument < 0 || index_ >= 0 || !tensor.device().is_cpu(),
+      "Expected a 'cpu' device type for generator but found 'flagos' (when checking the arguments of ", entry_.name, ")");
   reject_mixed(tensor.device());
 }
 

@@ -30,17 +30,6 @@ void register_casts(torch::Library& m) {
 #undef FLAGOS_PROMOTE
 }
 
-at::Tensor refuse_binary_cross_entropy(
-    const at::Tensor&,
-    const at::Tensor&,
-    const std::optional<at::Tensor>&,
-    int64_t) {
-  TORCH_CHECK(
-      false,
-      "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast. Use "
-      "binary_cross_entropy_with_logits or BCEWithLogitsLoss, which are safe to autocast.");
-}
-
 }  // namespace
 
 void register_autocast() {
@@ -48,7 +37,6 @@ void register_autocast() {
   fallthrough.fallback(torch::CppFunction::makeFallthrough());
   static torch::Library casts(torch::Library::IMPL, "aten", c10::DispatchKey::AutocastPrivateUse1, __FILE__, __LINE__);
   register_casts(casts);
-  casts.impl("binary_cross_entropy", TORCH_FN(refuse_binary_cross_entropy));
 }
 
 }  // namespace flagos

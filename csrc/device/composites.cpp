@@ -1,8 +1,232 @@
 // Dropout, recurrent networks and the choice among attention kernels.
+//
+// Note [Composites on backing tensors]
+// PyTorch decomposes these operators above the backend, by the device type it sees, so flagos tensors would take another path
+// than the backing device's tensors and give other numbers (dropout), or reach kernels that the backing device lacks
+// (`_thnn_fused_lstm_cell` on a CPU). They are therefore run on aliases, by the very composite that the backing device
+// uses. AsBacking and AsFront are the differentiable way in and out: the graph between them is the backing device's own.
+// This holds where the backing device needs no stream of its own in the autograd engine, that is on the host.
 #include "device/composites.h"
 
-namespace flagos {
+#include "accelerator/accelerator.h"
+#include "backing/call_frame.h"
+#include "device/recurrent.h"
+#include "route/torch_registry.h"
 
-void register_composites() {}
+#include <ATen/FuncTorchTLS.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/List.h>
+#include <ATen/native/transformers/attention.h>
+#include <ATen/ops/_fused_sdp_choice_ops.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include <array>
+
+namespace flagos {
+namespace {
+
+constexpr std::array kRunOnBacking = {
+    "gru.data", "gru.input", "gru_cell", "lstm.data", "lstm.input", "lstm_cell",
+    "rnn_relu.data", "rnn_relu.input", "rnn_relu_cell", "rnn_tanh.data", "rnn_tanh.input", "rnn_tanh_cell",
+};
+
+at::Tensor as_front(const at::Tensor& tensor, c10::DeviceIndex index) {
+  at::Tensor result = tensor;  // a second holder, so that the backing device's own graph keeps its tensor as it is
+  give_back(result, index);
+  return result;
+}
+
+struct AsBacking : torch::autograd::Function<AsBacking> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& tensor);
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext* context,
+      torch::autograd::variable_list gradients);
+};
+
+struct AsFront : torch::autograd::Function<AsFront> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& tensor, int64_t index) {
+    return as_front(tensor, static_cast<c10::DeviceIndex>(index));
+  }
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext*,
+      torch::autograd::variable_list gradients) {
+    const at::Tensor& gradient = gradients[0];
+    return {gradient.defined() ? AsBacking::apply(gradient) : gradient, at::Tensor()};
+  }
+};
+
+at::Tensor AsBacking::forward(torch::autograd::AutogradContext* context, const at::Tensor& tensor) {
+  context->saved_data["index"] = static_cast<int64_t>(tensor.device().index());
+  return make_alias(tensor);
+}
+
+torch::autograd::variable_list AsBacking::backward(
+    torch::autograd::AutogradContext* context,
+    torch::autograd::variable_list gradients) {
+  const at::Tensor& gradient = gradients[0];
+  return {gradient.defined() ? AsFront::apply(gradient, context->saved_data["index"].toInt()) : gradient};
+}
+
+// Autocast was asked for flagos; between the aliases it holds for the backing device.
+class AutocastOnBacking {
+ public:
+  AutocastOnBacking()
+      : enabled_(at::autocast::is_autocast_enabled(backing_target.type)),
+        dtype_(at::autocast::get_autocast_dtype(backing_target.type)) {
+    at::autocast::set_autocast_enabled(
+        backing_target.type, at::autocast::is_autocast_enabled(c10::DeviceType::PrivateUse1));
+    at::autocast::set_autocast_dtype(
+        backing_target.type, at::autocast::get_autocast_dtype(c10::DeviceType::PrivateUse1));
+  }
+  AutocastOnBacking(const AutocastOnBacking&) = delete;
+  AutocastOnBacking& operator=(const AutocastOnBacking&) = delete;
+  ~AutocastOnBacking() {
+    at::autocast::set_autocast_enabled(backing_target.type, enabled_);
+    at::autocast::set_autocast_dtype(backing_target.type, dtype_);
+  }
+
+ private:
+  bool enabled_;
+  at::ScalarType dtype_;
+};
+
+// One call on the backing device with its autograd graph.
+class CompositeCall {
+ public:
+  explicit CompositeCall(const OperatorEntry& entry) : frame_(entry) {}
+
+  c10::IValue in(const c10::IValue& value, size_t position) {
+    if (value.isTensor()) {
+      return in(value.toTensor(), position);
+    }
+    if (value.isTensorList()) {
+      c10::List<at::Tensor> result;
+      for (const at::Tensor& tensor : value.toTensorVector()) {
+        result.push_back(in(tensor, position));
+      }
+      return result;
+    }
+    return value;
+  }
+
+  at::Tensor out(const at::Tensor& tensor) {
+    if (!tensor.defined() || tensor.device().type() != backing_target.type) {
+      return tensor;
+    }
+    return tensor.requires_grad() ? AsFront::apply(tensor, static_cast<int64_t>(frame_.index()))
+                                  : as_front(tensor, frame_.index());
+  }
+
+  uint64_t dtypes() const {
+    return frame_.dtypes();
+  }
+
+ private:
+  at::Tensor in(const at::Tensor& tensor, size_t position) {
+    const at::Tensor alias = frame_.alias(tensor, position);  // also where it is not used: it checks the device
+    const bool differentiable = tensor.defined() && tensor.device().type() == c10::DeviceType::PrivateUse1 &&
+        at::GradMode::is_enabled() && tensor.requires_grad();
+    return differentiable ? AsBacking::apply(tensor) : alias;
+  }
+
+  CallFrame frame_;
+};
+
+// Whether somebody above the backend must see the parts of the composite: fake tensors, tensor subclasses, functorch.
+bool parts_are_watched(const torch::jit::Stack& stack, size_t first) {
+  if (at::functorch::functorchTLSAccessor() != nullptr) {
+    return true;
+  }
+  const auto watched = [](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.key_set().has_any(c10::python_ks | c10::DispatchKeySet(c10::DispatchKey::Functionalize));
+  };
+  for (size_t i = first; i < stack.size(); ++i) {
+    if (stack[i].isTensor() && watched(stack[i].toTensor())) {
+      return true;
+    }
+    if (stack[i].isTensorList()) {
+      for (const at::Tensor& tensor : stack[i].toTensorVector()) {
+        if (watched(tensor)) {
+          return true;
+        }
+      }
+    }
+  }
+  return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Python);
+}
+
+void run_on_backing(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const c10::DispatchKeySet composite(backing_target.key);  // that slot of the operator holds PyTorch's composite
+  const size_t first = stack->size() - op.schema().arguments().size();
+  if (parts_are_watched(*stack, first)) {
+    op.redispatchBoxed(composite, stack);
+    return;
+  }
+  if (run_recurrent_layers(op, stack)) {
+    return;
+  }
+  const OperatorEntry& entry = entry_of(op);
+  CompositeCall call(entry);
+  for (size_t i = first; i < stack->size(); ++i) {
+    (*stack)[i] = call.in((*stack)[i], i - first);
+  }
+  {
+    const AutocastOnBacking autocast;
+    op.redispatchBoxed(composite, stack);
+  }
+  for (size_t i = first; i < stack->size(); ++i) {
+    (*stack)[i] = call.out((*stack)[i].toTensor());
+  }
+  if (listens(kLogDispatch)) {
+    write_log("[flagos dispatch] " + entry.name + " -> " + std::string(backend_name(accelerator_backend)));
+  }
+  count_call({entry.number, accelerator_backend, Reason::kRouted, call.dtypes()});
+}
+
+// The CPU's dropout; for other device types PyTorch fuses it into native_dropout, which draws other numbers.
+at::Tensor dropout(const at::Tensor& input, double p, bool train) {
+  TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
+  if (p == 0 || !train || input.sym_numel() == 0) {
+    return input;
+  }
+  if (p == 1) {
+    return input.mul(at::zeros({}, input.options()));
+  }
+  const at::Tensor noise = at::empty_like(input).bernoulli_(1 - p).div_(1 - p);
+  return input.mul(noise);
+}
+
+int64_t choose_attention(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const std::optional<at::Tensor>& mask,
+    double dropout_p,
+    bool is_causal,
+    std::optional<double> scale,
+    bool enable_gqa) {
+  return at::_ops::_fused_sdp_choice::call(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
+}
+
+}  // namespace
+
+void register_composites() {
+  at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&choose_attention);
+  if (backing_target.type != c10::DeviceType::CPU) {
+    return;
+  }
+  static torch::Library backend(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  static torch::Library autograd(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__);
+  for (torch::Library* library : {&backend, &autograd}) {
+    library->impl("dropout", TORCH_FN(dropout));
+    for (const char* overload : kRunOnBacking) {
+      library->impl(overload, torch::CppFunction::makeFromBoxedFunction<&run_on_backing>());
+    }
+  }
+}
 
 }  // namespace flagos

@@ -5,6 +5,7 @@
 #include "device/guard.h"
 #include "device/register.h"
 #include "device/served.h"
+#include "device/shutdown.h"
 #include "route/counters.h"
 #include "route/log.h"
 #include "route/settings.h"
@@ -40,7 +41,6 @@ void register_from_python() {
   for (const std::string& warning : register_device(config_folder())) {
     TORCH_WARN("flagos: ", warning);
   }
-  torch::utils::register_fork_handler_for_device_init(c10::DeviceType::PrivateUse1);
   torch::utils::set_requires_device_init(c10::DeviceType::PrivateUse1, true);
 }
 
@@ -51,7 +51,9 @@ void lazy_init() {
       !torch::utils::is_device_in_bad_fork(c10::DeviceType::PrivateUse1),
       "Cannot re-initialize flagos in forked subprocess. To use flagos with multiprocessing, you must use the 'spawn' "
       "start method");
-  initialized.store(true);
+  if (!initialized.exchange(true)) {
+    torch::utils::register_fork_handler_for_device_init(c10::DeviceType::PrivateUse1);  // fork before use stays legal
+  }
 }
 
 std::string dtypes_text(uint64_t packed) {
@@ -121,8 +123,9 @@ py::list routes_list() {
     const auto own = applied.routes.find(entry->name);
     py::dict row;
     row["overload"] = entry->name;
-    row["route"] = route == nullptr ? "" : route->text;
-    row["origin"] = own == applied.routes.end() ? "default" : own->second.origin;
+    const bool decomposed = own == applied.routes.end() && !entry->backing_kernel;
+    row["route"] = decomposed ? "none" : route == nullptr ? "" : route->text;
+    row["origin"] = decomposed ? "decomposition" : own == applied.routes.end() ? "default" : own->second.origin;
     row["unboxed"] = entry->unboxed;
     rows.append(row);
   }
@@ -217,6 +220,10 @@ void define_device(py::module_& module) {
   define(module, "mem_get_info", +[](c10::DeviceIndex index) { return memory_info(check_device_index(index)); });
   define(module, "set_memory_limit", &set_memory_limit);
   define(module, "default_generator", &default_generator_object);
+  define(module, "drain_backward_threads", +[]() {
+    const py::gil_scoped_release no_gil;
+    drain_backward_threads();
+  });
 }
 
 void define_routing(py::module_& module) {

@@ -139,7 +139,7 @@ Registry& registry() {
   return instance;
 }
 
-// The shard of one thread, returned to the registry when the thread ends.
+// The shard of one thread, returned to the registry when the lease ends.
 class ShardLease {
  public:
   ShardLease() {
@@ -167,6 +167,34 @@ class ShardLease {
   Shard* shard_;
 };
 
+// Destructors of other thread-local objects may run, and count, after the thread's own lease has gone: by then its shard
+// may belong to a new thread. A plain pointer stays readable to the end of the thread and tells.
+constinit thread_local Shard* thread_shard = nullptr;
+constinit thread_local bool thread_ends = false;
+
+struct ThreadLease {
+  ShardLease lease;
+
+  ThreadLease() {
+    thread_shard = &lease.shard();
+  }
+  ThreadLease(const ThreadLease&) = delete;
+  ThreadLease& operator=(const ThreadLease&) = delete;
+  ~ThreadLease() {
+    thread_shard = nullptr;
+    thread_ends = true;
+  }
+};
+
+void add_call(Cell& cell, uint64_t bytes_to_host, uint64_t bytes_from_host, uint64_t nanoseconds) {
+  cell.calls.add(1);
+  if ((bytes_to_host | bytes_from_host | nanoseconds) != 0) {
+    cell.bytes_to_host.add(bytes_to_host);
+    cell.bytes_from_host.add(bytes_from_host);
+    cell.nanoseconds.add(nanoseconds);
+  }
+}
+
 }  // namespace
 
 const char* reason_text(Reason reason) {
@@ -186,14 +214,15 @@ const char* reason_text(Reason reason) {
 }
 
 void count_call(const CallKey& key, uint64_t bytes_to_host, uint64_t bytes_from_host, uint64_t nanoseconds) {
-  thread_local ShardLease lease;
-  Cell& cell = lease.shard().cell(key);
-  cell.calls.add(1);
-  if ((bytes_to_host | bytes_from_host | nanoseconds) != 0) {
-    cell.bytes_to_host.add(bytes_to_host);
-    cell.bytes_from_host.add(bytes_from_host);
-    cell.nanoseconds.add(nanoseconds);
+  if (thread_shard == nullptr) {
+    if (thread_ends) {
+      ShardLease lease;
+      add_call(lease.shard().cell(key), bytes_to_host, bytes_from_host, nanoseconds);
+      return;
+    }
+    thread_local ThreadLease lease;
   }
+  add_call(thread_shard->cell(key), bytes_to_host, bytes_from_host, nanoseconds);
 }
 
 std::vector<CallTotals> read_counters() {
@@ -208,7 +237,7 @@ std::vector<CallTotals> read_counters() {
       since.bytes_from_host -= before->second.bytes_from_host;
       since.nanoseconds -= before->second.nanoseconds;
     }
-    if (since.calls != 0) {
+    if ((since.calls | since.bytes_to_host | since.bytes_from_host | since.nanoseconds) != 0) {
       result.push_back(since);
     }
   }

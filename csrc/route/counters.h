@@ -47,7 +47,8 @@ void count_call(const CallKey& key, uint64_t bytes_to_host = 0, uint64_t bytes_f
 /// Sums over all threads since the last reset, in no particular order.
 std::vector<CallTotals> read_counters();
 
-/// Later reads start from here. Calls that run meanwhile are counted on one side or the other, never twice or never.
+/// Later reads start from here. Calls that run meanwhile are counted on one side or the other, never twice or never; the
+/// bytes and time of such a call may fall on the other side than the call.
 void reset_counters();
 
 }  // namespace flagos

@@ -18,13 +18,17 @@ namespace {
 
 using Version = std::array<int, 3>;
 
-std::optional<Version> parse_version(std::string_view text) {
+// With `whole`, nothing may follow the numbers; else a suffix may, as in 2.13.0a0+git1234.
+std::optional<Version> parse_version(std::string_view text, bool whole) {
   Version version{};
+  if (text.empty() || text.front() == '-') {
+    return std::nullopt;  // from_chars would take the sign
+  }
   const char* at = text.data();
   const char* const end = text.data() + text.size();
   for (size_t part = 0; part < version.size(); ++part) {
     const auto [next, error] = std::from_chars(at, end, version[part]);
-    if (error != std::errc()) {
+    if (error != std::errc() || version[part] < 0) {
       return std::nullopt;
     }
     at = next;
@@ -33,8 +37,23 @@ std::optional<Version> parse_version(std::string_view text) {
     }
     ++at;
   }
-  const bool local_part_only = at == end || *at == '+' || (at != text.data() && (*at < '0' || *at > '9') && *at != '.');
-  return local_part_only ? std::optional<Version>(version) : std::nullopt;
+  const bool good = at == end || (!whole && (*at < '0' || *at > '9') && *at != '.');
+  return good ? std::optional<Version>(version) : std::nullopt;
+}
+
+// Where the candidate that begins at `start` ends: a '>' inside parentheses is part of a condition.
+size_t end_of_candidate(std::string_view text, size_t start) {
+  int depth = 0;
+  for (size_t i = start; i < text.size(); ++i) {
+    if (text[i] == '(') {
+      ++depth;
+    } else if (text[i] == ')' && depth > 0) {
+      --depth;
+    } else if (text[i] == '>' && depth == 0) {
+      return i;
+    }
+  }
+  return text.size();
 }
 
 class Parser {
@@ -54,16 +73,21 @@ class Parser {
     }
     const std::optional<std::string> text = reader_(path);
     if (!text.has_value()) {
-      report(asked_by.line == 0 ? Place{path, 0, 0} : asked_by, "cannot read '" + path + "'");
+      report(asked_by.line == 0 ? Place{path, 0, 0} : asked_by, "cannot read " + in_quotes(path));
       return;
     }
     open_.push_back(key);
     result_.files.push_back(path);
     // Only a second line of the same file is a duplicate; a line of an included file is meant to be replaced.
     std::map<std::string, int> seen;
-    std::istringstream stream(*text);
+    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // some editors put it first; it is no part of line 1
+    std::istringstream stream(text->starts_with(kByteOrderMark) ? text->substr(kByteOrderMark.size()) : *text);
     std::string line;
     for (int number = 1; std::getline(stream, line); ++number) {
+      if (const size_t at = line.find('\0'); at != std::string::npos) {
+        report(Place{path, number, static_cast<int>(at) + 1}, "a NUL byte: this is not a text file in UTF-8");
+        break;  // in UTF-16 every line would say so
+      }
       parse_line(line, path, number, seen);
     }
     open_.pop_back();
@@ -89,6 +113,8 @@ class Parser {
       return body.starts_with(word) && (body.size() == word.size() || body[word.size()] == ' ' || body[word.size()] == '\t');
     };
     const size_t equals = body.find('=');
+    constexpr std::string_view kTorch = "torch";
+    const std::string_view after_torch = body.starts_with(kTorch) ? body.substr(kTorch.size()) : std::string_view();
     if (starts_word("include")) {
       const std::string_view target = trim(body.substr(7));
       if (target.empty()) {
@@ -100,8 +126,9 @@ class Parser {
       parse((included.is_absolute() ? included : std::filesystem::path(path).parent_path() / included).string(), target_place);
       return;
     }
-    if (starts_word("torch")) {
-      check_version(trim(body.substr(5)), place);
+    if (starts_word(kTorch) || after_torch.starts_with('<') || after_torch.starts_with('>') ||
+        after_torch.starts_with("==")) {
+      check_version(trim(after_torch), place);
       return;
     }
     if (equals == std::string_view::npos) {
@@ -116,7 +143,7 @@ class Parser {
       return;
     }
     if (parsed.name.find_first_of(" \t") != std::string::npos) {
-      report(place, "'" + parsed.name + "' is not one overload name");
+      report(place, in_quotes(parsed.name) + " is not one overload name");
       return;
     }
     const std::string_view right = trim(body.substr(equals + 1));
@@ -124,7 +151,7 @@ class Parser {
     const size_t before = result_.problems.size();
     parsed.candidates = parse_route(std::string(right), right_place, result_.problems, &parsed.candidate_places);
     if (const auto [first, fresh] = seen.emplace(parsed.name, number); !fresh) {
-      report(place, "'" + parsed.name + "' has a route already, in line " + std::to_string(first->second));
+      report(place, in_quotes(parsed.name) + " has a route already, in line " + std::to_string(first->second));
       return;
     }
     if (result_.problems.size() != before) {
@@ -148,10 +175,10 @@ class Parser {
         continue;
       }
       const std::string_view text = trim(condition.substr(symbol.size()));
-      const std::optional<Version> wanted = parse_version(text);
-      const std::optional<Version> present = parse_version(torch_version_);
+      const std::optional<Version> wanted = parse_version(text, true);
+      const std::optional<Version> present = parse_version(torch_version_, false);
       if (!wanted.has_value() || !present.has_value()) {
-        report(place, "'" + std::string(text) + "' is not a version such as 2.11");
+        report(place, in_quotes(text) + " is not a version such as 2.11");
         return;
       }
       const bool holds = symbol == ">=" ? *present >= *wanted
@@ -212,7 +239,7 @@ std::vector<Candidate> parse_route(
   std::set<Backend> seen;
   const std::string_view whole(text);
   for (size_t start = 0; start <= whole.size();) {
-    const size_t end = std::min(whole.find('>', start), whole.size());
+    const size_t end = end_of_candidate(whole, start);
     const std::string_view word = trim(whole.substr(start, end - start));
     Place at = place;
     at.column += static_cast<int>(word.empty() ? start : static_cast<size_t>(word.data() - whole.data()));
@@ -232,7 +259,7 @@ std::vector<Candidate> parse_route(
       }
       const std::string name(word);
       problems.push_back(
-          {at, Severity::kError, "unknown backend '" + name + "'" + did_you_mean(name, names) + " (known: " + known + ")"});
+          {at, Severity::kError, "unknown backend " + in_quotes(name) + did_you_mean(name, names) + " (known: " + known + ")"});
     } else if (!seen.insert(*backend).second) {
       problems.push_back(
           {at, Severity::kError, "'" + std::string(word) + "' stands earlier in this route and accepts every call"});

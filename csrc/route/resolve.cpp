@@ -39,7 +39,9 @@ class Resolver {
     for (const auto& [name, line] : file.lines) {
       const auto found = catalogue_.overloads.find(name);
       if (found == catalogue_.overloads.end()) {
-        report(line.place, "unknown overload '" + name + "'" + did_you_mean(name, names()));
+        std::vector<std::string> known = names();
+        known.emplace_back("default");
+        report(line.place, "unknown overload " + in_quotes(name) + did_you_mean(name, known));
         continue;
       }
       if (found->second.served_by_device) {
@@ -69,7 +71,7 @@ class Resolver {
     const auto found = catalogue_.overloads.find(override.name);
     const Place place{override.origin, 0, 0};
     if (found == catalogue_.overloads.end()) {
-      report(place, "unknown overload '" + override.name + "'" + did_you_mean(override.name, names()));
+      report(place, "unknown overload " + in_quotes(override.name) + did_you_mean(override.name, names()));
       return;
     }
     if (found->second.served_by_device) {
@@ -83,6 +85,7 @@ class Resolver {
     line.candidates = parse_route(override.text, place, result_.problems, &line.candidate_places);
     if (result_.problems.size() == before && check_candidates(line, found->second)) {
       result_.routes[override.name] = {intern_route(line.candidates), override.origin};
+      places_[override.name] = place;
     }
   }
 
@@ -91,7 +94,7 @@ class Resolver {
       const OverloadFacts& facts = catalogue_.overloads.at(name);
       if (resolved.route->candidates.front().backend == Backend::kNone && facts.backing_kernel) {
         report(
-            Place{resolved.origin, 0, 0},
+            places_.at(name),
             "'" + name + "' is routed to 'none' although " + std::string(backend_name(catalogue_.accelerator_backend)) +
                 " has a kernel for it");
       }
@@ -167,12 +170,14 @@ class Resolver {
     const OverloadFacts& facts = catalogue_.overloads.at(name);
     if (facts.routable && !facts.served_by_device) {
       result_.routes[name] = {intern_route(line.candidates), origin_of(line)};
+      places_[name] = line.place;
     }
   }
 
   const Catalogue& catalogue_;
   ResolvedRoutes& result_;
   std::map<std::string, std::vector<std::string>> families_;
+  std::map<std::string, Place> places_;  ///< of the lines behind `result_.routes`
 };
 
 }  // namespace

@@ -28,6 +28,7 @@ struct OperatorEntry {
   uint64_t cpu_arguments = 0;   ///< bit p: argument p may be a CPU tensor
   uint64_t written = 0;         ///< bit p: argument p is written (tensor or list)
   int generator_argument = -1;  ///< position of the argument of type Generator?, or -1
+  bool registered = false;      ///< has a PrivateUse1 kernel; guarded by the registry
   bool unboxed = false;         ///< has an unboxed kernel
 
   /// Null stands for the default route, resolved by the router.

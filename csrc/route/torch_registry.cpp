@@ -32,6 +32,10 @@ constexpr std::array kCpuArguments = {
     CpuArgument{"index_put_", "indices"},
     CpuArgument{"_index_put_impl_", "indices"},
     CpuArgument{"_unsafe_index_put", "indices"},
+    CpuArgument{"lstm.data", "batch_sizes"},
+    CpuArgument{"gru.data", "batch_sizes"},
+    CpuArgument{"rnn_tanh.data", "batch_sizes"},
+    CpuArgument{"rnn_relu.data", "batch_sizes"},
 };
 
 // Guards everything below but the entries' own atomics. Entries never move and never die.
@@ -40,6 +44,7 @@ struct Registry {
   std::deque<OperatorEntry> entries;
   std::unordered_map<std::string, OperatorEntry*> by_full_name;
   std::vector<c10::RegistrationHandleRAII> registrations;
+  bool active = false;  // whether kernels are registered with PyTorch yet
   ResolvedRoutes routes;
 };
 
@@ -99,6 +104,28 @@ const CompiledOverload* compiled_overload(const std::string& name) {
   return found != table.end() && found->name == name ? &*found : nullptr;
 }
 
+// Views and changes of metadata are the device's, whether it has a kernel of its own for them or not.
+bool served_by_device(const c10::OperatorHandle& op, const std::string& name) {
+  const std::vector<c10::Argument>& results = op.schema().returns();
+  const bool view = std::any_of(results.begin(), results.end(), [](const c10::Argument& result) {
+    return result.alias_info() != nullptr && !result.alias_info()->isWrite();
+  });
+  return view || op.hasTag(at::Tag::inplace_view) || is_served_by_device(name);
+}
+
+// An overload that PyTorch composes of others is left alone, at no cost, until a route names it.
+void register_where_needed(Registry& all, OperatorEntry& entry) {
+  if (entry.registered || !(entry.backing_kernel || all.routes.routes.contains(entry.name))) {
+    return;
+  }
+  c10::KernelFunction kernel = entry.unboxed ? compiled_overload(entry.name)->make_kernel(entry)
+                                             : c10::KernelFunction::makeFromBoxedKernel(entry.router);
+  all.registrations.push_back(c10::Dispatcher::singleton().registerImpl(
+      entry.op.operator_name(), c10::DispatchKey::PrivateUse1, std::move(kernel), std::nullopt, nullptr,
+      "torch_fl router"));
+  entry.registered = true;
+}
+
 void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   route_call(entry_of(op), stack);
 }
@@ -148,29 +175,28 @@ void make_entries() {
       continue;
     }
     const std::string name = c10::toString(operator_name).substr(6);
-    const bool composite = std::find(composites.begin(), composites.end(), name) != composites.end();
-    if ((!op->hasKernelForDispatchKey(backing_target.key) && !composite) || is_served_by_device(name)) {
+    const bool kernel = op->hasKernelForDispatchKey(backing_target.key) ||
+        std::find(composites.begin(), composites.end(), name) != composites.end();
+    const bool composite = op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
+        op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+    if ((!kernel && !composite) || served_by_device(*op, name)) {
       continue;
     }
     OperatorEntry& entry = add_entry(all, *op);
-    entry.backing_kernel = true;
+    entry.backing_kernel = kernel;
     if (const CompiledOverload* compiled = compiled_overload(name); compiled != nullptr) {
       entry.same_device = compiled->same_device;
-      entry.unboxed = compiled->make_kernel != nullptr;
+      entry.unboxed = kernel && compiled->make_kernel != nullptr;
     }
   }
 }
 
 void register_routed_operators() {
   Registry& all = registry();
-  c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   const std::unique_lock lock(all.mutex);
+  all.active = true;
   for (OperatorEntry& entry : all.entries) {
-    c10::KernelFunction kernel = entry.unboxed ? compiled_overload(entry.name)->make_kernel(entry)
-                                               : c10::KernelFunction::makeFromBoxedKernel(entry.router);
-    all.registrations.push_back(dispatcher.registerImpl(
-        entry.op.operator_name(), c10::DispatchKey::PrivateUse1, std::move(kernel), std::nullopt, nullptr,
-        "torch_fl router"));
+    register_where_needed(all, entry);
   }
   static torch::Library fallback(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   fallback.fallback(torch::CppFunction::makeFromBoxedFunction<&fall_back>());
@@ -192,8 +218,8 @@ OperatorEntry& entry_of(const c10::OperatorHandle& op) {
   OperatorEntry& entry = add_entry(all, op);
   entry.backing_kernel = op.hasKernelForDispatchKey(backing_target.key);
   entry.same_device = false;
-  if (!op.operator_name().name.starts_with("aten::")) {
-    entry.cpu_arguments = ~uint64_t{0};  // a third party's kernel judges its own arguments
+  if (backing_target.type != c10::DeviceType::CPU && !op.operator_name().name.starts_with("aten::")) {
+    entry.cpu_arguments = ~uint64_t{0};  // a third party's kernel judges its own arguments, where it can tell them apart
   }
   set_route(entry, route_for(all, entry.name));
   return entry;
@@ -233,7 +259,7 @@ Catalogue make_catalogue() {
     OverloadFacts facts;
     facts.spelling = spelling_of(op->schema());
     facts.family = family_of(op->schema(), facts.spelling);
-    facts.served_by_device = full_name.starts_with("aten::") && is_served_by_device(name);
+    facts.served_by_device = full_name.starts_with("aten::") && served_by_device(*op, name);
     catalogue.overloads.emplace(name, std::move(facts));
   }
   for (const OperatorEntry* entry : all_entries()) {
@@ -250,6 +276,9 @@ void apply_routes(const ResolvedRoutes& routes) {
   all.routes = routes;
   for (OperatorEntry& entry : all.entries) {
     set_route(entry, route_for(all, entry.name));
+    if (all.active) {
+      register_where_needed(all, entry);
+    }
   }
 }
 

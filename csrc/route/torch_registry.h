@@ -9,11 +9,12 @@
 
 namespace flagos {
 
-/// Makes an entry for every ATen overload that has a kernel on the backing device. Registers nothing, so that a wrong
+/// Makes an entry for every ATen overload that has a kernel on the backing device or is an explicit composite. Registers nothing, so that a wrong
 /// routing file is found while PyTorch is still untouched. Later calls do nothing. The accelerator must be selected.
 void make_entries();
 
-/// Registers a PrivateUse1 kernel for each entry and the fallback for all other operators. Called once.
+/// Registers a PrivateUse1 kernel for each entry with a backing kernel or a route of its own, and the fallback for all
+/// other operators. Called once.
 void register_routed_operators();
 
 /// The entry of an operator without a kernel of ours, made on first use: third-party operators reach it through the

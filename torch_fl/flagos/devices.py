@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -50,7 +52,15 @@ def init() -> None:
 
 def _lazy_init() -> None:
     """Initialise the devices; torch calls this by name before it creates the first tensor."""
-    _C.lazy_init()
+    if not _C.is_initialized():
+        _C.lazy_init()
+        atexit.register(_end_backward_threads, os.getpid())
+
+
+def _end_backward_threads(process: int) -> None:
+    """Let torch's backward threads come to rest before the interpreter goes; a forked child has none of them."""
+    if os.getpid() == process:
+        _C.drain_backward_threads()
 
 
 def current_device() -> int:
