@@ -57,7 +57,7 @@ def load() -> None:
     _C.register_device()
 
     from torch_fl import compile as compile_support
-    from torch_fl import flagos
+    from torch_fl import flagos, patches
 
     unavailable.remove()
     backend_registration.rename_privateuse1_backend(DEVICE_TYPE)
@@ -67,6 +67,7 @@ def load() -> None:
         sys.modules[f"torch.{DEVICE_TYPE}.{submodule}"] = sys.modules[f"{flagos.__name__}.{submodule}"]
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     compile_support.register()
+    patches.apply()
     _loaded = True
 
 

@@ -69,6 +69,9 @@ class RoundTrip {
     const std::optional<at::Generator> asked = given.isNone() ? std::nullopt : std::optional(given.toGenerator());
     at::Generator source = frame_.backing_generator(asked);
     drew_ = true;
+    if (backing_target.type == c10::DeviceType::CPU) {
+      return source;  // already a CPU generator
+    }
     const std::lock_guard lock(source.mutex());
     auto* engine = at::check_generator<at::CPUGeneratorImpl>(source);
     return at::detail::createCPUGenerator(engine->random64());
@@ -115,8 +118,7 @@ class RoundTrip {
 
  private:
   at::Tensor to_cpu(const at::Tensor& tensor, size_t position) {
-    const at::Tensor alias = frame_.alias(tensor, position);  // checks devices and notes dtypes
-    if (!tensor.defined() || tensor.device().is_cpu()) {
+    if (!frame_.admit(tensor, position)) {
       return tensor;
     }
     to_host_ += tensor.nbytes();

@@ -8,14 +8,14 @@
 
 namespace flagos {
 
-at::Tensor CallFrame::admit_foreign(const at::Tensor& tensor, size_t position) {
+void CallFrame::admit_foreign(const at::Tensor& tensor, size_t position) const {
   // A wrapped number or a 0-dimensional CPU tensor is a scalar wherever the operator computes element by element.
   const bool scalar = tensor.device().is_cpu() && tensor.dim() == 0 &&
       (!entry_.same_device || tensor.unsafeGetTensorImpl()->is_wrapped_number());
   const bool named = tensor.device().is_cpu() && position < 64 && (entry_.cpu_arguments >> position & 1) != 0;
   const bool written = position < 64 && (entry_.written >> position & 1) != 0;
   if ((scalar || named) && !written) {
-    return tensor;
+    return;
   }
   // With no flagos tensor so far, a flagos generator is what brought the call here.
   TORCH_CHECK(

@@ -18,17 +18,11 @@ class CallFrame {
   CallFrame& operator=(const CallFrame&) = delete;
 
   /// The tensor that the backing kernel gets for argument `position`: an alias, or the tensor itself where it is undefined
-  /// or a CPU tensor that may mix in. Throws where devices are mixed.
+  /// or a CPU tensor that may mix in. Keep it alive as long as the frame. Throws where devices are mixed.
   at::Tensor alias(const at::Tensor& tensor, size_t position) {
-    if (!tensor.defined()) {
+    if (!admit(tensor, position)) {
       return tensor;
     }
-    const c10::Device device = tensor.device();
-    note_dtype(tensor.scalar_type());
-    if (C10_UNLIKELY(device.type() != c10::DeviceType::PrivateUse1)) {
-      return admit_foreign(tensor, position);
-    }
-    note_device(device.index(), tensor);
     c10::TensorImpl* front = tensor.unsafeGetTensorImpl();
     if (entry_.written != 0) {
       // The same tensor twice in a call that writes: kernels compare identities.
@@ -41,6 +35,21 @@ class CallFrame {
     at::Tensor result = make_alias(tensor);
     pairs_.push_back({front, result.unsafeGetTensorImpl()});
     return result;
+  }
+
+  /// Checks the device of argument `position` and notes its dtype. False where the backing kernel gets it as it is.
+  bool admit(const at::Tensor& tensor, size_t position) {
+    if (!tensor.defined()) {
+      return false;
+    }
+    const c10::Device device = tensor.device();
+    note_dtype(tensor.scalar_type());
+    if (C10_UNLIKELY(device.type() != c10::DeviceType::PrivateUse1)) {
+      admit_foreign(tensor, position);
+      return false;
+    }
+    note_device(device.index(), tensor);
+    return true;
   }
 
   /// Names the device of a call that has a device argument.
@@ -100,7 +109,7 @@ class CallFrame {
       reject_mixed(tensor.device());
     }
   }
-  at::Tensor admit_foreign(const at::Tensor& tensor, size_t position);
+  void admit_foreign(const at::Tensor& tensor, size_t position) const;
   bool restore_front(at::Tensor& result) const;
   void check_result(const at::Tensor& result) const;
   [[noreturn]] void reject_mixed(c10::Device other) const;
@@ -109,8 +118,6 @@ class CallFrame {
   c10::SmallVector<Pair, 6> pairs_;
   uint64_t dtypes_ = 0;
   c10::DeviceIndex index_ = -1;
-  // The first tensor of another device that mixed in; judged again once a flagos device is known.
-  std::optional<c10::Device> foreign_;
 };
 
 }  // namespace flagos

@@ -19,6 +19,7 @@
 #include <ATen/native/transformers/attention.h>
 #include <ATen/ops/_fused_sdp_choice_ops.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -127,10 +128,10 @@ class CompositeCall {
 
  private:
   at::Tensor in(const at::Tensor& tensor, size_t position) {
-    const at::Tensor alias = frame_.alias(tensor, position);  // also where it is not used: it checks the device
-    const bool differentiable = tensor.defined() && tensor.device().type() == c10::DeviceType::PrivateUse1 &&
-        at::GradMode::is_enabled() && tensor.requires_grad();
-    return differentiable ? AsBacking::apply(tensor) : alias;
+    if (!frame_.admit(tensor, position)) {
+      return tensor;
+    }
+    return at::GradMode::is_enabled() && tensor.requires_grad() ? AsBacking::apply(tensor) : make_alias(tensor);
   }
 
   CallFrame frame_;
@@ -200,6 +201,20 @@ at::Tensor dropout(const at::Tensor& input, double p, bool train) {
   return input.mul(noise);
 }
 
+// The CPU's native_dropout, whose kernel would draw from the CPU's default generator.
+std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, double p, std::optional<bool> train) {
+  if (input.sym_numel() == 0) {
+    return {input, at::empty_like(input, input.options())};
+  }
+  const at::TensorOptions mask_options = input.options().dtype(at::kBool);
+  if (!train.value_or(true)) {
+    return {input.clone(), at::ones_like(input, mask_options)};
+  }
+  const double kept = 1 - p;
+  const at::Tensor mask = at::empty_like(input, mask_options).bernoulli_(kept);
+  return {input.mul(mask).mul_(kept == 0 ? 0.0 : 1 / kept), mask};
+}
+
 int64_t choose_attention(
     const at::Tensor& query,
     const at::Tensor& key,
@@ -214,6 +229,10 @@ int64_t choose_attention(
 
 }  // namespace
 
+bool is_composed_here(std::string_view overload) {
+  return overload == "native_dropout" && backing_target.type == c10::DeviceType::CPU;
+}
+
 void register_composites() {
   at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&choose_attention);
   if (backing_target.type != c10::DeviceType::CPU) {
@@ -221,6 +240,7 @@ void register_composites() {
   }
   static torch::Library backend(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   static torch::Library autograd(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__);
+  backend.impl("native_dropout", TORCH_FN(native_dropout));
   for (torch::Library* library : {&backend, &autograd}) {
     library->impl("dropout", TORCH_FN(dropout));
     for (const char* overload : kRunOnBacking) {

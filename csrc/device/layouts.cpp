@@ -29,6 +29,14 @@ void refuse(const c10::OperatorHandle& op, torch::jit::Stack*) {
       "; move them to the CPU");
 }
 
+// These would make a sparse tensor over flagos memory that no operator could then use.
+constexpr std::array kSparseFactories = {
+    "_sparse_compressed_tensor_unsafe",
+    "_sparse_compressed_tensor_with_dims",
+    "sparse_compressed_tensor.comp_plain_value",
+    "sparse_compressed_tensor.comp_plain_value_size",
+};
+
 template <size_t Row>
 void register_layout() {
   static torch::Library library(torch::Library::IMPL, "_", kLayouts[Row].key, __FILE__, __LINE__);
@@ -42,6 +50,12 @@ void register_layout_errors() {
   register_layout<1>();
   register_layout<2>();
   register_layout<3>();
+  static torch::Library backend(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  static torch::Library autograd(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__);
+  for (const char* overload : kSparseFactories) {
+    backend.impl(overload, torch::CppFunction::makeFromBoxedFunction<&refuse<1>>());
+    autograd.impl(overload, torch::CppFunction::makeFromBoxedFunction<&refuse<1>>());
+  }
   // Operators from outside ATen that have no derivative: backward through them raises a clear error, as on CPU.
   if (!c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(c10::DispatchKey::AutogradPrivateUse1)) {
     static torch::Library library(

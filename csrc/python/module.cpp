@@ -22,6 +22,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <map>
 
 namespace flagos {
 namespace {
@@ -56,11 +57,21 @@ void lazy_init() {
   }
 }
 
+// As the routing language writes it; PyTorch's own name for the types that it has no word for.
+std::string dtype_text(c10::ScalarType type) {
+  using enum c10::ScalarType;
+  static const std::map<c10::ScalarType, const char*> names = {
+      {Half, "f16"},   {BFloat16, "bf16"}, {Float, "f32"}, {Double, "f64"}, {Char, "i8"},           {Short, "i16"},
+      {Int, "i32"},    {Long, "i64"},      {Byte, "u8"},   {Bool, "bool"},  {ComplexFloat, "c64"}, {ComplexDouble, "c128"},
+  };
+  const auto found = names.find(type);
+  return found == names.end() ? std::string(c10::getDtypeNames(type).first) : found->second;
+}
+
 std::string dtypes_text(uint64_t packed) {
   std::string text;
   for (; packed != 0; packed >>= 8) {
-    const auto type = static_cast<c10::ScalarType>((packed & 0xff) - 1);
-    const std::string name(c10::getDtypeNames(type).first);
+    const std::string name = dtype_text(static_cast<c10::ScalarType>((packed & 0xff) - 1));
     text = name + (text.empty() ? "" : ",") + text;
   }
   return text;
@@ -98,7 +109,7 @@ py::list backends_list() {
   const std::vector<const OperatorEntry*> entries = all_entries();
   size_t kernels = 0;
   for (const OperatorEntry* entry : entries) {
-    kernels += entry->backing_kernel ? 1 : 0;
+    kernels += entry->routed_by_default ? 1 : 0;
   }
   for (const BackendName& backend : kBackendNames) {
     const bool own = backend.backend == accelerator_backend;
@@ -123,7 +134,7 @@ py::list routes_list() {
     const auto own = applied.routes.find(entry->name);
     py::dict row;
     row["overload"] = entry->name;
-    const bool decomposed = own == applied.routes.end() && !entry->backing_kernel;
+    const bool decomposed = own == applied.routes.end() && !entry->routed_by_default;
     row["route"] = decomposed ? "none" : route == nullptr ? "" : route->text;
     row["origin"] = decomposed ? "decomposition" : own == applied.routes.end() ? "default" : own->second.origin;
     row["unboxed"] = entry->unboxed;

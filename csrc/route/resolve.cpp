@@ -4,6 +4,7 @@
 #include "route/spelling.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace flagos {
 namespace {
@@ -92,7 +93,7 @@ class Resolver {
   void check_strictly() {
     for (const auto& [name, resolved] : result_.routes) {
       const OverloadFacts& facts = catalogue_.overloads.at(name);
-      if (resolved.route->candidates.front().backend == Backend::kNone && facts.backing_kernel) {
+      if (resolved.route->candidates.front().backend == Backend::kNone && facts.routed_by_default) {
         report(
             places_.at(name),
             "'" + name + "' is routed to 'none' although " + std::string(backend_name(catalogue_.accelerator_backend)) +
@@ -205,6 +206,14 @@ ResolvedRoutes resolve_routes(
   if (strict) {
     resolver.check_strictly();
   }
+  // As somebody reads the files: in their order, then by line and column.
+  const auto position = [&file](const Problem& problem) {
+    const auto found = std::find(file.files.begin(), file.files.end(), problem.place.file);
+    return std::make_tuple(found - file.files.begin(), problem.place.line, problem.place.column);
+  };
+  std::stable_sort(result.problems.begin(), result.problems.end(), [&position](const Problem& a, const Problem& b) {
+    return position(a) < position(b);
+  });
   return result;
 }
 

@@ -16,7 +16,8 @@ struct OverloadFacts {
   std::string family;  ///< equal for the spellings of one family
   Spelling spelling = Spelling::kFunctional;
   bool routable = false;          ///< has a router entry
-  bool backing_kernel = false;    ///< the accelerator's own backend has a kernel
+  bool backing_kernel = false;    ///< the accelerator's own backend can run it
+  bool routed_by_default = false; ///< it has a kernel there, not only a composite of other overloads
   bool served_by_device = false;  ///< allocation, view, metadata or transfer: not routable
 };
 

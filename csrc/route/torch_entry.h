@@ -23,7 +23,8 @@ struct OperatorEntry {
   std::string name;             ///< `add.Tensor`; with namespace where that is not aten
   std::string full_name;        ///< `aten::add.Tensor`
   uint32_t number = 0;          ///< for the counters
-  bool backing_kernel = false;  ///< the backing device has a kernel of its own
+  bool backing_kernel = false;  ///< the backing device can run it, by a kernel or by the overload's composite
+  bool routed_by_default = false;  ///< it has a kernel there; composites are decomposed unless a route names them
   bool same_device = true;      ///< all tensor arguments on one device; else 0-dimensional CPU tensors may mix in
   uint64_t cpu_arguments = 0;   ///< bit p: argument p may be a CPU tensor
   uint64_t written = 0;         ///< bit p: argument p is written (tensor or list)

@@ -3,6 +3,7 @@
 
 #include "accelerator/accelerator.h"
 #include "backing/overload_table.h"
+#include "device/composites.h"
 #include "device/served.h"
 #include "route/torch_router.h"
 
@@ -115,7 +116,7 @@ bool served_by_device(const c10::OperatorHandle& op, const std::string& name) {
 
 // An overload that PyTorch composes of others is left alone, at no cost, until a route names it.
 void register_where_needed(Registry& all, OperatorEntry& entry) {
-  if (entry.registered || !(entry.backing_kernel || all.routes.routes.contains(entry.name))) {
+  if (entry.registered || !(entry.routed_by_default || all.routes.routes.contains(entry.name))) {
     return;
   }
   c10::KernelFunction kernel = entry.unboxed ? compiled_overload(entry.name)->make_kernel(entry)
@@ -170,8 +171,12 @@ void make_entries() {
       continue;
     }
     const std::optional<c10::OperatorHandle> op = dispatcher.findSchema(operator_name);
-    if (!op.has_value() || op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) ||
-        op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
+    if (!op.has_value() || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
+      continue;
+    }
+    // A kernel for an implicit composite switches its autograd off, unless it has a derivative of its own (silu_backward).
+    if (op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+        !op->hasKernelForDispatchKey(c10::DispatchKey::Autograd)) {
       continue;
     }
     const std::string name = c10::toString(operator_name).substr(6);
@@ -179,14 +184,18 @@ void make_entries() {
         std::find(composites.begin(), composites.end(), name) != composites.end();
     const bool composite = op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
         op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
-    if ((!kernel && !composite) || served_by_device(*op, name)) {
+    if ((!kernel && !composite) || served_by_device(*op, name) || is_composed_here(name)) {
       continue;
     }
     OperatorEntry& entry = add_entry(all, *op);
-    entry.backing_kernel = kernel;
+    entry.routed_by_default = kernel;
+    // On backing tensors a composite runs as the backing device would run it, but it may not draw from that device's
+    // default generator.
+    entry.backing_kernel =
+        kernel || entry.generator_argument >= 0 || !op->hasTag(at::Tag::nondeterministic_seeded);
     if (const CompiledOverload* compiled = compiled_overload(name); compiled != nullptr) {
       entry.same_device = compiled->same_device;
-      entry.unboxed = kernel && compiled->make_kernel != nullptr;
+      entry.unboxed = compiled->make_kernel != nullptr;
     }
   }
 }
@@ -266,6 +275,7 @@ Catalogue make_catalogue() {
     OverloadFacts& facts = catalogue.overloads[entry->name];
     facts.routable = true;
     facts.backing_kernel = entry->backing_kernel;
+    facts.routed_by_default = entry->routed_by_default;
   }
   return catalogue;
 }

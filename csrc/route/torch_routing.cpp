@@ -67,7 +67,9 @@ std::vector<Problem> apply(
       const std::string suffix = override.origin.substr(std::string("FLAGOS_OP_").size());
       override.name = overload_from_variable(suffix, catalogue);
       if (override.name.empty()) {
-        override.name = suffix;  // reported as unknown, with the nearest name
+        // Reported as unknown, with the nearest name.
+        const size_t dot = suffix.find("__", 1);
+        override.name = dot == std::string::npos ? suffix : suffix.substr(0, dot) + "." + suffix.substr(dot + 2);
       }
     }
   }
@@ -113,7 +115,13 @@ std::vector<Problem> check_routing_file(const std::string& path, bool strict) {
   // A file is checked also where the device could not be loaded, often because of that very file.
   select_accelerator(settings().accelerator);
   make_entries();
-  return resolve_routes(parse(path), {}, make_catalogue(), strict).problems;
+  std::vector<Problem> problems = resolve_routes(parse(path), {}, make_catalogue(), strict).problems;
+  for (Problem& problem : problems) {
+    if (problem.severity == Severity::kWarning && problem.message.find("served by the device") != std::string::npos) {
+      problem.severity = Severity::kError;  // harmless at load, but never what the file's author meant
+    }
+  }
+  return problems;
 }
 
 void set_route_override(const std::string& overload, const std::string& route) {
@@ -121,7 +129,7 @@ void set_route_override(const std::string& overload, const std::string& route) {
   const std::lock_guard lock(now.mutex);
   std::vector<RouteOverride> overrides = now.overrides;
   std::erase_if(overrides, [&overload](const RouteOverride& other) { return other.name == overload; });
-  overrides.push_back({overload, route, "set_route"});
+  overrides.push_back({overload, route, "set_route(" + overload + ")"});
   apply(now, now.path, now.environment, overrides);
 }
 

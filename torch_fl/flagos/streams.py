@@ -36,20 +36,26 @@ class Stream(torch.Stream):
         return f"<torch.flagos.Stream device={self.device} stream_id={self.stream_id:#x}>"
 
 
-class Event(torch.Event):
+class _EventType(type):
+    """Makes `isinstance(event, torch.flagos.Event)` tell events of this device."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch.Event) and torch.device(instance.device).type == DEVICE_TYPE
+
+
+class Event(metaclass=_EventType):
     """A mark in a stream, to wait for or to measure time between two of.
 
     `enable_timing`: needed for `elapsed_time`, which is in milliseconds. `blocking`: `synchronize` sleeps instead of
     spinning, where the accelerator distinguishes them. `interprocess`: for use in other processes.
+
+    Calling the class gives a `torch.Event` of this device: `torch.Event.elapsed_time` takes no subclass of it.
     """
 
-    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Event:
-        return super().__new__(
-            cls, DEVICE_TYPE, enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
-        )
-
-    def __repr__(self) -> str:
-        return f"<torch.flagos.Event event_id={self.event_id:#x}>"
+    def __new__(  # type: ignore[misc]
+        cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> torch.Event:
+        return torch.Event(DEVICE_TYPE, enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
 
 
 def _as_flagos_stream(stream: torch.Stream) -> Stream:

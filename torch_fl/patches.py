@@ -1,0 +1,37 @@
+"""What torch offers no hook for: each patch touches only what is broken, says which upstream fault it mends, and checks first.
+
+A patch is applied when the device is loaded, and only if this torch still has the fault.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+import torch
+from torch.utils.dlpack import DLDeviceType
+
+DEVICE_TYPE = "flagos"
+
+
+def apply() -> None:
+    """Apply every patch that this torch needs; a second call does nothing."""
+    _name_the_dlpack_device()
+
+
+def _name_the_dlpack_device() -> None:
+    """`Tensor.__dlpack_device__` compares with the literal "privateuse1", which no renamed backend matches.
+
+    So `torch.from_dlpack(tensor)` and `numpy`-style consumers fail before they can ask for the capsule. Upstream: the
+    comparison in torch/_tensor.py, unchanged from 2.11 to 2.13; the C++ side maps the device to kDLExtDev correctly.
+    """
+    original = torch.Tensor.__dlpack_device__
+    if hasattr(original, "flagos_original") or '== "privateuse1"' not in inspect.getsource(original):
+        return
+
+    def __dlpack_device__(self: torch.Tensor) -> tuple[DLDeviceType, int]:
+        if self.device.type == DEVICE_TYPE:
+            return DLDeviceType.kDLExtDev, self.device.index
+        return original(self)
+
+    __dlpack_device__.flagos_original = original  # type: ignore[attr-defined]
+    torch.Tensor.__dlpack_device__ = __dlpack_device__  # type: ignore[assignment,method-assign]
