@@ -1,4 +1,4 @@
-"""What torch offers no hook for: each patch touches only what is broken, says which upstream fault it mends, and checks first.
+"""What torch offers no hook for: each patch mends one named upstream fault, and checks first that it is there.
 
 A patch is applied when the device is loaded, and only if this torch still has the fault.
 """

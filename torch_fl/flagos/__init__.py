@@ -140,3 +140,10 @@ __all__ = [
     "streams",
     "synchronize",
 ]
+
+
+def __getattr__(name: str) -> bool:
+    """`_initialized`, which torch.utils.checkpoint reads to decide whether it must keep this device's random state."""
+    if name == "_initialized":
+        return is_initialized()
+    raise AttributeError(f"module 'torch.flagos' has no attribute {name!r}")

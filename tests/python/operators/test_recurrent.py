@@ -34,14 +34,18 @@ def test_network(kind: str, options: dict, device: str) -> None:
     assert_same_module(lambda: KINDS[kind](5, 4, **options), sample(3, 6, 5, requires_grad=True), device=device)
 
 
+@pytest.mark.parametrize("batched", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_given_state_and_unbatched(kind: str, device: str) -> None:
+def test_given_state_and_unbatched(kind: str, batched: bool, device: str) -> None:
+    """One call at a time: where one backward reaches the same weights through two calls, their gradients are summed
+    call by call, which is another order than the CPU's."""
     state, cell = sample(1, 6, 4, requires_grad=True), sample(1, 6, 4, seed=8, requires_grad=True)
 
     def call(module, x, state, cell):
         initial = (state, cell) if kind == "LSTM" else state
         unbatched = (state[:, 0], cell[:, 0]) if kind == "LSTM" else state[:, 0]
-        return module(x, initial), module(x[:, 0], unbatched), (state * cell).sum()
+        whole = module(x, initial) if batched else module(x[:, 0], unbatched)
+        return whole, (state * cell).sum()
 
     assert_same_module(
         lambda: KINDS[kind](5, 4), sample(3, 6, 5, requires_grad=True), state, cell, device=device, call=call

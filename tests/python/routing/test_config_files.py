@@ -55,7 +55,7 @@ BAD = {
     "backend with no kernel": ("abs = cuda > none\n", 1, 7, "cuda", None),
     "duplicate": ("abs = host\nneg = host\nabs = none\n", 3, 1, "abs", None),
     "duplicate default": ("default = host\ndefault = none\n", 2, 1, "default", None),
-    "missing backend": ("abs =\n", 1, None, "abs", None),
+    "missing backend": ("abs =\n", 1, None, "backend is missing", None),
     "missing equals sign": ("abs host\n", 1, None, "=", None),
     "missing overload": (" = host\n", 1, None, "", None),
     "trailing candidate": ("abs = host >\n", 1, None, "", None),
