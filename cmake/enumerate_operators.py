@@ -13,20 +13,69 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-# One overload of each of these signatures is called once a layer in common models, so it gets an unboxed kernel although
-# no other overload shares its signature. Everything else that stands alone is served by the boxed kernel.
+# Called once a layer in common models: the signature of each gets an unboxed kernel although
+# no other overload may share it. Every other signature that stands alone is served by the boxed kernel.
 HOT_OVERLOADS = frozenset(
-    """
-    _log_softmax _log_softmax_backward_data _native_batch_norm_legit _scaled_dot_product_flash_attention_for_cpu
-    _scaled_dot_product_flash_attention_for_cpu_backward _softmax _softmax_backward_data _thnn_fused_lstm_cell addmm
-    avg_pool2d avg_pool2d_backward baddbmm bernoulli.out bernoulli_.float cat clamp clone convolution
-    convolution_backward embedding embedding_dense_backward fill_.Scalar gelu gelu_backward index.Tensor
-    index_put_ index_select max_pool2d_with_indices max_pool2d_with_indices_backward native_batch_norm
-    native_batch_norm_backward native_dropout native_group_norm native_group_norm_backward native_layer_norm
-    native_layer_norm_backward nll_loss_backward nll_loss_forward normal_ sort.stable sum.dim_IntList
-    threshold_backward topk uniform_ upsample_nearest2d where.self masked_fill_.Scalar linalg_vector_norm
-    _fused_adam_ _fused_adamw_ _fused_sgd_ argmax cumsum gather scatter.src scatter_add mean.dim var.correction
-    """.split()
+    {
+        "_fused_adam_",
+        "_fused_adamw_",
+        "_fused_sgd_",
+        "_log_softmax",
+        "_log_softmax_backward_data",
+        "_native_batch_norm_legit",
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_flash_attention_for_cpu_backward",
+        "_softmax",
+        "_softmax_backward_data",
+        "_thnn_fused_lstm_cell",
+        "addmm",
+        "argmax",
+        "avg_pool2d",
+        "avg_pool2d_backward",
+        "baddbmm",
+        "bernoulli.out",
+        "bernoulli_.float",
+        "cat",
+        "clamp",
+        "clone",
+        "convolution",
+        "convolution_backward",
+        "cumsum",
+        "embedding",
+        "embedding_dense_backward",
+        "fill_.Scalar",
+        "gather",
+        "gelu",
+        "gelu_backward",
+        "index.Tensor",
+        "index_put_",
+        "index_select",
+        "linalg_vector_norm",
+        "masked_fill_.Scalar",
+        "max_pool2d_with_indices",
+        "max_pool2d_with_indices_backward",
+        "mean.dim",
+        "native_batch_norm",
+        "native_batch_norm_backward",
+        "native_dropout",
+        "native_group_norm",
+        "native_group_norm_backward",
+        "native_layer_norm",
+        "native_layer_norm_backward",
+        "nll_loss_backward",
+        "nll_loss_forward",
+        "normal_",
+        "scatter.src",
+        "scatter_add",
+        "sort.stable",
+        "sum.dim_IntList",
+        "threshold_backward",
+        "topk",
+        "uniform_",
+        "upsample_nearest2d",
+        "var.correction",
+        "where.self",
+    }
 )
 
 # Composites that choose their path by device type. On a backing tensor they choose as the backing device would, so they
@@ -54,7 +103,9 @@ def read_signatures(headers: Path) -> dict[str, str]:
         for body in STRUCT.findall(path.read_text()):
             schema, signature = SCHEMA_STRING.search(body), SIGNATURE.search(body)
             if schema is None or signature is None:
-                raise SystemExit(f"{path}: an operator struct without schema_str or schema: this torch is laid out anew")
+                raise SystemExit(
+                    f"{path}: an operator struct without schema_str or schema: this torch is laid out anew"
+                )
             signatures[schema.group(1).removeprefix("aten::")] = signature.group(1)
     if not signatures:
         raise SystemExit(f"{headers}: no *_ops.h here; --torch must name the folder that holds the torch package")
@@ -136,7 +187,9 @@ def main() -> int:
     parser.add_argument("--torch", type=Path, required=True, help="folder that holds the torch and torchgen packages")
     parser.add_argument("--out", type=Path, required=True, help="folder for the sources")
     parser.add_argument("--shards", type=int, default=16, help="how many files the unboxed kernels are split into")
-    parser.add_argument("--boxed-only", action="store_true", help="no unboxed kernels: quick to compile, slower to call")
+    parser.add_argument(
+        "--boxed-only", action="store_true", help="no unboxed kernels: quick to compile, slower to call"
+    )
     arguments = parser.parse_args()
     overloads = read_overloads(arguments.torch)
     signatures = choose_signatures(overloads, arguments.boxed_only)

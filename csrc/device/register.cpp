@@ -4,6 +4,7 @@
 #include "accelerator/accelerator.h"
 #include "device/allocator.h"
 #include "device/autocast.h"
+#include "device/collectives.h"
 #include "device/composites.h"
 #include "device/guard.h"
 #include "device/hooks.h"
@@ -44,6 +45,7 @@ std::vector<std::string> register_device(const std::string& config_folder) {
   register_composites();
   register_autocast();
   register_layout_errors();
+  register_collectives();
   return warnings;
 }
 
