@@ -5,6 +5,7 @@ A patch is applied when the device is loaded, and only if this torch still has t
 
 from __future__ import annotations
 
+import enum
 import inspect
 
 import torch
@@ -28,10 +29,10 @@ def _name_the_dlpack_device() -> None:
     if hasattr(original, "flagos_original") or '== "privateuse1"' not in inspect.getsource(original):
         return
 
-    def __dlpack_device__(self: torch.Tensor) -> tuple[DLDeviceType, int]:
+    def __dlpack_device__(self: torch.Tensor) -> tuple[enum.IntEnum, int]:
         if self.device.type == DEVICE_TYPE:
             return DLDeviceType.kDLExtDev, self.device.index
         return original(self)
 
     __dlpack_device__.flagos_original = original  # type: ignore[attr-defined]
-    torch.Tensor.__dlpack_device__ = __dlpack_device__  # type: ignore[assignment,method-assign]
+    torch.Tensor.__dlpack_device__ = __dlpack_device__  # type: ignore[method-assign]

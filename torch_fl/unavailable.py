@@ -38,8 +38,13 @@ class UnavailableDevice(types.ModuleType):
 
 
 def describe(error: Exception) -> str:
-    """Return an error and its chain of causes as one text, leaving out causes whose message an earlier one repeats."""
-    text = f"{type(error).__name__}: {error}"
+    """Return an error and its chain of causes as one text, leaving out causes whose message an earlier one repeats.
+
+    A message of several lines, such as the problems of a routing file, keeps each of them at the start of a line.
+    """
+    message = str(error)
+    separator = "\n" if "\n" in message else " "
+    text = f"{type(error).__name__}:{separator}{message}"
     cause = error.__cause__
     while cause is not None:
         if str(cause) not in text:

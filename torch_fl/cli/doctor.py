@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import platform
 import sys
@@ -54,6 +55,11 @@ def examine() -> dict[str, Any]:
     }
     if torch_fl.load_error is not None:
         report["problems"].append(f"the device is not loaded: {unavailable.describe(torch_fl.load_error)}")
+        # No extension, or a wrong value: then the problem above is that one.
+        with contextlib.suppress(ImportError, RuntimeError, ValueError):
+            from torch_fl import _C
+
+            report["settings"] = _C.settings()
         return report
 
     from torch_fl import _C, flagos
@@ -117,6 +123,7 @@ def _print(report: dict[str, Any]) -> None:
         print("\nRouting files, in the order they were read")
         for path in report["config_files"]:
             print(f"  {path}")
+    if "settings" in report:
         print("\nSettings (docs/environment.md explains them)")
         rows = [[setting["name"], str(setting["value"]), setting["origin"]] for setting in report["settings"]]
         print(table(["variable", "value", "from"], rows))

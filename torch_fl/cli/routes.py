@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import shlex
 import sys
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -32,7 +33,7 @@ def add_command(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the chosen routes; 2 for an unknown backend or a pattern without a match, with the nearest names."""
-    from torch_fl import _C
+    from torch_fl import _C, flagos
 
     if arguments.device:
         if arguments.backend is not None:
@@ -51,9 +52,16 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.backend is not None and arguments.backend not in backends:
         print(f"flagos routes: no backend {arguments.backend!r}; there are: {', '.join(backends)}", file=sys.stderr)
         return WRONG_USE
-    every = _C.routes()
+    every = flagos.routes()
     matching = [row for row in every if _matches(row["overload"], arguments.pattern)]
     if not matching:
+        if any(_matches(row["overload"], arguments.pattern) for row in _C.device_overloads()):
+            print(
+                f"flagos routes: {arguments.pattern!r} is served by the device itself and has no route; "
+                f"`flagos routes --device {shlex.quote(arguments.pattern)}` lists it",
+                file=sys.stderr,
+            )
+            return WRONG_USE
         return _no_match(arguments.pattern, (row["overload"] for row in every))
     if arguments.backend is not None:
         matching = [row for row in matching if arguments.backend in _named_backends(row["route"])]

@@ -9,6 +9,7 @@ import runpy
 import sys
 import traceback
 from collections.abc import Iterable
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from torch_fl.cli.output import FINE, FOUND_SOMETHING, WRONG_USE, Commands, bytes_text, new_command, print_json, table
@@ -27,9 +28,20 @@ def add_command(commands: Commands) -> None:
         run,
     )
     parser.add_argument("--json", action="store_true", help="print the bill as JSON; the script prints to stderr then")
-    parser.add_argument("--top", type=int, default=30, metavar="N", help="lines to print, 0 for all (default 30)")
+    parser.add_argument("--top", type=_count, default=30, metavar="N", help="lines to print, 0 for all (default 30)")
     parser.add_argument("script", metavar="SCRIPT", help="the Python script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="…", help="arguments of the script")
+
+
+def _count(text: str) -> int:
+    """Return a number of lines; what argparse reports for anything else names the value."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"expected 0 or a number of lines, not {text!r}")
+    return number
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -68,10 +80,17 @@ def _run_script(script: str, arguments: list[str]) -> bool:
     except KeyboardInterrupt:
         print("flagos trace: interrupted; the bill so far:", file=sys.stderr)
         return True
-    except Exception:  # noqa: BLE001 - reported as Python would; the bill of a failing script is wanted too
-        traceback.print_exc()
+    except Exception as error:  # noqa: BLE001 - reported as Python would; the bill of a failing script is wanted too
+        traceback.print_exception(type(error), error, _frames_of_script(error.__traceback__, script))
         return True
     return False
+
+
+def _frames_of_script(frames: TracebackType | None, script: str) -> TracebackType | None:
+    """Return a traceback from the script's own first frame on; None where it never ran, as after a syntax error."""
+    while frames is not None and frames.tb_frame.f_code.co_filename != script:
+        frames = frames.tb_next
+    return frames
 
 
 def bill(stats: Iterable[RouteStat]) -> list[dict[str, Any]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 # torch's compiler asks the device module for these four by name; until the device has a code generator they refuse.
 from torch_fl.compile import CppWrapperCodegen, PythonWrapperCodegen, Scheduling, WrapperFxCodegen
 
@@ -70,6 +72,8 @@ from torch_fl.flagos.streams import (
     stream,
 )
 
+OutOfMemoryError = torch.OutOfMemoryError
+
 load_error: Exception | None = None
 """None: the device is loaded. The stand-in that `torch.flagos` is otherwise keeps the reason here."""
 
@@ -77,6 +81,7 @@ __all__ = [
     "CppWrapperCodegen",
     "DeviceProperties",
     "Event",
+    "OutOfMemoryError",
     "PythonWrapperCodegen",
     "Scheduling",
     "Stream",

@@ -58,9 +58,16 @@ def _lazy_init() -> None:
 
 
 def _end_backward_threads(process: int) -> None:
-    """Let torch's backward threads come to rest before the interpreter goes; a forked child has none of them."""
-    if os.getpid() == process:
-        _C.drain_backward_threads()
+    """Let torch's backward threads come to rest before the interpreter goes; a forked child has none of them.
+
+    It takes small calls on each device, which must neither show in the program's log nor fail for want of memory.
+    """
+    if os.getpid() != process:
+        return
+    _C.set_log("")
+    for index in range(_C.device_count()):
+        _C.set_memory_limit(index, 0)
+    _C.drain_backward_threads()
 
 
 def current_device() -> int:

@@ -50,5 +50,6 @@ def existing_index(device: Device) -> int:
     index = _get_device_index(device, optional=True)
     count = _C.device_count()
     if not 0 <= index < count:
-        raise RuntimeError(f"invalid flagos device index {index}: this process has {count} flagos device(s)")
+        there_are = "there is 1 device" if count == 1 else f"there are {count} devices"
+        raise RuntimeError(f"flagos: device index {index} is out of range; {there_are}")
     return index

@@ -79,9 +79,11 @@ def empty_cache() -> None:
 def set_memory_limit(limit: int, device: Device = None) -> None:
     """Let allocations beyond `limit` bytes on a device raise torch.OutOfMemoryError; 0 means no limit.
 
-    Raises ValueError for a negative limit.
+    Raises TypeError for a limit that is no integer, ValueError for one that is negative or beyond 64 bits.
     """
-    if limit < 0:
+    if not isinstance(limit, int):
+        raise TypeError(f"a memory limit is a whole number of bytes, or 0 for none, but got: {limit!r}")
+    if not 0 <= limit < 2**63:
         raise ValueError(f"a memory limit is a number of bytes, or 0 for none, but got: {limit}")
     _C.set_memory_limit(existing_index(device), limit)
 

@@ -31,7 +31,7 @@ class _DefaultGenerators(Sequence[torch.Generator]):
         if isinstance(index, slice):
             return tuple(_C.default_generator(i) for i in range(*index.indices(count)))
         if not -count <= index < count:
-            raise IndexError(f"default_generators[{index}]: this process has {count} flagos device(s)")
+            raise IndexError(f"default_generators[{index}]: out of range; there is one for each of {count} devices")
         return _C.default_generator(index % count)
 
     def __iter__(self) -> Iterator[torch.Generator]:

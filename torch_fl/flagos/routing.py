@@ -25,8 +25,8 @@ def reset_route_stats() -> None:
 
 
 def routes() -> list[Route]:
-    """Return the route in force of every routable overload, and the file line or variable that it comes from."""
-    return _C.routes()
+    """Return the route in force of every routable overload, by name, and the file line or variable it comes from."""
+    return sorted(_C.routes(), key=lambda route: route["overload"])
 
 
 def backends() -> list[Backend]:

@@ -78,7 +78,7 @@ def default_stream(device: Device = None) -> Stream:
 def set_stream(stream: torch.Stream | None) -> None:
     """Make a stream its device's current one for the calling thread, and that device current; None changes nothing.
 
-    Raises ValueError for a stream of another device type.
+    Raises ValueError for a stream of another device type, TypeError for what is no stream.
     """
     if stream is None:
         return
@@ -119,7 +119,9 @@ def stream(stream: torch.Stream | None) -> StreamContext:
     return StreamContext(stream)
 
 
-def _require_flagos(stream: torch.Stream) -> None:
+def _require_flagos(stream: object) -> None:
+    if not isinstance(stream, torch.Stream):
+        raise TypeError(f"Expected a stream of a flagos device, but got: {stream!r}")
     if stream.device.type != DEVICE_TYPE:
         raise ValueError(f"Expected a stream of a flagos device, but got one of: {stream.device}")
 
