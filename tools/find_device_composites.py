@@ -93,15 +93,23 @@ MAX_POOL1D = (
 #: Every accepted difference.
 HANDLED = (
     Handled("*", "*", "", "_fused_sdp_choice", "the choice among attention kernels is asked through the dispatcher"),
-    Handled("nn.Lazy*", "parts", "", "_has_compatible_shallow_copy_type", "the answer is ours, so a mode sees the question"),
+    Handled(
+        "nn.Lazy*", "parts", "", "_has_compatible_shallow_copy_type", "the answer is ours, so a mode sees the question"
+    ),
     *(Handled(names, "parts", "*", "*", WATCHED) for names in ("nn.GRU*", "nn.LSTM*", "nn.RNN*")),
     Handled("nn.functional.one_hot", "*", "aminmax*", "*", UNCHECKED),
     Handled("nn.functional.one_hot", "*", "*_local_scalar_dense", "", UNCHECKED),
     *(Handled(names, "*", "ge.Scalar *", "", UNCHECKED) for names in ("quantile", "nanquantile")),
-    *(Handled(names, "*", "*", "NotImplementedError: *layout [sS]parse*", SPARSE) for names in ("sparse.*", "to_sparse")),
+    *(
+        Handled(names, "*", "*", "NotImplementedError: *layout [sS]parse*", SPARSE)
+        for names in ("sparse.*", "to_sparse")
+    ),
     *(Handled(names, "run", *MAX_POOL1D) for names in ("nn.MaxPool1d", "nn.functional.max_pool1d")),
     Handled("tensor_split", "*", "*", "*expected tensor_indices_or_sections to be on cpu*", "as every accelerator"),
-    *(Handled(names, "run", "", "to.dtype_layout _to_copy", LENGTHS) for names in ("nn.CTCLoss", "nn.functional.ctc_loss")),
+    *(
+        Handled(names, "run", "", "to.dtype_layout _to_copy", LENGTHS)
+        for names in ("nn.CTCLoss", "nn.functional.ctc_loss")
+    ),
     *(Handled(names, "parts", "", "_to_copy@cpu", LENGTHS) for names in ("nn.CTCLoss", "nn.functional.ctc_loss")),
 )
 
