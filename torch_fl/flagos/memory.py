@@ -5,6 +5,7 @@ The counters are kept by the C++ allocator and read through torch.accelerator, w
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from typing import Any
 
@@ -85,11 +86,13 @@ def set_memory_limit(limit: int, device: Device = None) -> None:
         raise TypeError(f"a memory limit is a whole number of bytes, or 0 for none, but got: {limit!r}")
     if not 0 <= limit < 2**63:
         raise ValueError(f"a memory limit is a number of bytes, or 0 for none, but got: {limit}")
-    _C.set_memory_limit(existing_index(device), limit)
+    index = existing_index(device)
+    _unlimited_memory(index)
+    _C.set_memory_limit(index, limit)
 
 
 def set_per_process_memory_fraction(fraction: float, device: Device = None) -> None:
-    """Limit a device to a fraction of its total memory, as torch.cuda does.
+    """Limit a device to a fraction of the memory it started with, as torch.cuda does.
 
     Raises TypeError unless `fraction` is a float, ValueError unless it lies in (0, 1].
     """
@@ -98,7 +101,14 @@ def set_per_process_memory_fraction(fraction: float, device: Device = None) -> N
     if not 0.0 < fraction <= 1.0:
         raise ValueError(f"fraction must lie in (0, 1], but got: {fraction}")
     index = existing_index(device)
-    _C.set_memory_limit(index, int(fraction * _C.device_properties(index)["total_memory"]))
+    _C.set_memory_limit(index, int(fraction * _unlimited_memory(index)))
+
+
+@functools.cache
+def _unlimited_memory(index: int) -> int:
+    """Return the memory that a device started with; asked before a limit is set, since the limit then stands for it."""
+    total: int = _C.device_properties(index)["total_memory"]
+    return total
 
 
 def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
