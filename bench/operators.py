@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch_fl
 from torch import nn
+
+import torch_fl
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -120,14 +121,11 @@ def measure(rows: tuple[Row, ...], rounds: int) -> list[Measured]:
             for device in devices if number % 2 else devices[::-1]:
                 key = (row, device)
                 times[key].append(timers[key].timeit(calls[key]) / calls[key] * 1e9)
-    return [
-        Measured(
-            row.name,
-            *(statistics.median(times[row, device]) for device in devices),
-            *(row.prototype or (None, None)),
-        )
-        for row in rows
-    ]
+    results = []
+    for row in rows:
+        flagos, cpu = (statistics.median(times[row, device]) for device in devices)
+        results.append(Measured(row.name, flagos, cpu, *(row.prototype or (None, None))))
+    return results
 
 
 def measure_import(processes: int) -> float:
@@ -173,7 +171,8 @@ def table(measured: list[Measured], import_time: float | None, about: dict[str, 
     lines += [f"- {name}: {value}" for name, value in about.items()]
     lines += [
         "",
-        "Nanoseconds a call from Python, one thread, tensors of a few elements. The prototype ran elsewhere: compare ratios.",
+        "Nanoseconds a call from Python, one thread, tensors of a few elements.",
+        "The prototype ran on another machine: compare ratios.",
         "",
         "| call | flagos | cpu | difference | ratio | prototype flagos | prototype cpu | prototype ratio |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
