@@ -49,6 +49,9 @@ DTYPES_BY_NAME = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES}
 #: Modules whose inputs torch describes for float64 only.
 FLOAT64_MODULES = frozenset({"nn.FractionalMaxPool2d", "nn.FractionalMaxPool3d"})
 
+#: Samples of a module for one of an operator: each has another combination of options, which decide the path.
+MODULE_SAMPLES = 4
+
 #: How many operators of a stretch that differs are shown.
 SHOWN = 6
 
@@ -354,7 +357,7 @@ def find(
     import torch_fl
 
     leaves = frozenset(LEAVES) | {row["overload"] for row in torch_fl._C.device_overloads()}
-    makers = [*operator_cases(samples, dtypes), *module_cases(samples)]
+    makers = [*operator_cases(samples, dtypes), *module_cases(samples * MODULE_SAMPLES)]
     chosen = [maker for maker in makers if any(fnmatch.fnmatchcase(maker[0], pattern) for pattern in patterns)]
     rows: Any = chosen
     if progress:
@@ -398,7 +401,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Command line; see `--help`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=["*"], metavar="PATTERN", help="names as in op_db and module_db")
-    parser.add_argument("--samples", type=int, default=3, help="samples of each operator (default: 3)")
+    parser.add_argument(
+        "--samples",
+        type=int,
+        default=3,
+        help=f"samples of each operator (default: 3), {MODULE_SAMPLES} times as many of each module",
+    )
     parser.add_argument("--json", action="store_true", help="write a JSON object to stdout instead of the table")
     parser.add_argument("--dtype", choices=sorted(DTYPES_BY_NAME), help="for operators, instead of the first that fits")
     options = parser.parse_args(arguments)

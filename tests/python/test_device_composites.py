@@ -17,7 +17,7 @@ SLICE = """
 add addmm clamp cov einsum logsumexp masked.softmax matmul nanmean nn.functional.batch_norm nn.functional.conv2d
 nn.functional.cross_entropy nn.functional.dropout nn.functional.embedding nn.functional.grid_sample
 nn.functional.interpolate nn.functional.layer_norm nn.functional.max_pool1d nn.functional.one_hot nn.functional.pad
-nn.functional.scaled_dot_product_attention nn.Conv2d nn.CTCLoss nn.Embedding nn.GroupNorm nn.LazyConv1d nn.RNN
+nn.functional.scaled_dot_product_attention nn.Conv2d nn.BatchNorm2d nn.Embedding nn.GroupNorm nn.LazyConv1d nn.RNN
 nn.RNNCell nn.TransformerEncoderLayer norm pow svd tensor_split to_sparse var_mean
 """
 
@@ -25,7 +25,7 @@ nn.RNNCell nn.TransformerEncoderLayer norm pow svd tensor_split to_sparse var_me
 SEEN = {
     "nn.functional.scaled_dot_product_attention": ("run", [], ["_fused_sdp_choice"]),
     "nn.LazyConv1d": ("parts", [], ["_has_compatible_shallow_copy_type"]),
-    "nn.CTCLoss": ("parts", [], ["_to_copy@cpu"]),
+    "nn.functional.one_hot": ("parts", ["aminmax", "_local_scalar_dense"], ["max"]),
     "nn.RNNCell": None,
     "nn.functional.conv2d": None,
     "nn.functional.dropout": None,
