@@ -93,6 +93,7 @@ class Overload:
 
     name: str
     signature: str
+    routed: bool  # has a CPU or CUDA kernel, or is a routed composite
     same_device: bool  # every tensor argument must be on one device; else 0-dimensional CPU tensors may mix in
 
 
@@ -113,7 +114,7 @@ def read_signatures(headers: Path) -> dict[str, str]:
 
 
 def read_overloads(root: Path) -> list[Overload]:
-    """The overloads that have a CPU or CUDA kernel (or are routed composites), sorted by name."""
+    """The overloads that a route can name, sorted by name."""
     sys.path.insert(0, str(root))
     from torchgen.gen import parse_native_yaml
     from torchgen.model import DeviceCheckType, DispatchKey
@@ -128,9 +129,12 @@ def read_overloads(root: Path) -> list[Overload]:
         if function is None:
             continue
         delegate = functions[str(function.structured_delegate)] if function.structured_delegate else function
-        routed = any(index.has_kernel(function) or index.has_kernel(delegate) for index in indices)
-        if routed or name in ROUTED_COMPOSITES:
-            overloads.append(Overload(name, signature, function.device_check is not DeviceCheckType.NoCheck))
+        routed = name in ROUTED_COMPOSITES or any(
+            index.has_kernel(function) or index.has_kernel(delegate) for index in indices
+        )
+        if routed or not function.has_composite_implicit_autograd_kernel:
+            same_device = function.device_check is not DeviceCheckType.NoCheck
+            overloads.append(Overload(name, signature, routed, same_device))
     return overloads
 
 
@@ -138,7 +142,7 @@ def choose_signatures(overloads: list[Overload], boxed_only: bool) -> list[str]:
     """The signatures that get an unboxed kernel: shared by two overloads or more, or that of a hot one."""
     if boxed_only:
         return []
-    uses = Counter(overload.signature for overload in overloads)
+    uses = Counter(overload.signature for overload in overloads if overload.routed)
     hot = {overload.signature for overload in overloads if overload.name in HOT_OVERLOADS}
     chosen = {signature for signature, count in uses.items() if count > 1} | hot
     # Storage and Stream arguments belong to operators that the device serves itself.
@@ -160,7 +164,8 @@ def write_sources(overloads: list[Overload], signatures: list[str], shards: int,
     lines += [f"c10::KernelFunction signature_{index}(OperatorEntry&);\n" for index in number.values()]
     lines.append("namespace {\nconstexpr CompiledOverload kOverloads[] = {\n")
     for overload in overloads:
-        factory = f"&signature_{number[overload.signature]}" if overload.signature in number else "nullptr"
+        unboxed = overload.routed and overload.signature in number
+        factory = f"&signature_{number[overload.signature]}" if unboxed else "nullptr"
         lines.append(f'    {{"{overload.name}", {str(overload.same_device).lower()}, {factory}}},\n')
     composites = "".join(f'    "{name}",\n' for name in sorted(ROUTED_COMPOSITES))
     lines.append(f"}};\nconstexpr const char* kRoutedComposites[] = {{\n{composites}}};\n}}  // namespace\n")
@@ -194,8 +199,9 @@ def main() -> int:
     overloads = read_overloads(arguments.torch)
     signatures = choose_signatures(overloads, arguments.boxed_only)
     write_sources(overloads, signatures, arguments.shards, arguments.out)
-    covered = sum(overload.signature in set(signatures) for overload in overloads)
-    print(f"{len(overloads)} overloads, {covered} unboxed by {len(signatures)} signatures in {arguments.shards} files")
+    routed = [overload for overload in overloads if overload.routed]
+    covered = sum(overload.signature in set(signatures) for overload in routed)
+    print(f"{len(routed)} overloads, {covered} unboxed by {len(signatures)} signatures in {arguments.shards} files")
     return 0
 
 

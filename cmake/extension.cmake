@@ -61,6 +61,7 @@ if(NOT FLAGOS_SYNTAX_ONLY)
                LIBRARY_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/torch_fl"
                BUILD_WITH_INSTALL_RPATH ON
                INSTALL_RPATH "$ORIGIN/../torch/lib")
-  target_link_options(_C PRIVATE LINKER:--as-needed)
+  # The C++ library comes first in the search for symbols: wheels of torch carry parts of an older one and export them.
+  target_link_options(_C PRIVATE LINKER:--no-as-needed -lstdc++ LINKER:--as-needed)
   install(TARGETS _C LIBRARY DESTINATION torch_fl)
 endif()

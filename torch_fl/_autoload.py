@@ -5,6 +5,7 @@ torch itself respects TORCH_DEVICE_BACKEND_AUTOLOAD=0 and does not get here then
 
 from __future__ import annotations
 
+import glob
 import os
 import sys
 import traceback
@@ -21,18 +22,24 @@ _EXPLAINED = (ImportError, OSError, RuntimeError, ValueError)
 def reason_to_stay_out() -> str | None:
     """Return why `import torch` alone does not load flagos in this environment, or None where it does.
 
-    On a torch that is built for CUDA, naming a PrivateUse1 device makes every backward over CUDA tensors of the
-    process fail (pytorch#161129), so it takes a word from the user. Asks only how torch was built: a driver that is
-    initialised here would be lost to forked children.
+    Where torch is built for CUDA and there is a GPU, naming a PrivateUse1 device makes every backward over CUDA
+    tensors of the process fail (pytorch#161129), so it takes a word from the user. No driver is initialised to find
+    out, since that would be lost to forked children.
     """
     if os.environ.get("FLAGOS_ACCELERATOR"):
         return None
-    if torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
+    if torch.backends.cuda.is_built() and _may_have_gpu():  # type: ignore[no-untyped-call]
         return (
             f"torch {torch.__version__} is built for CUDA, and a second device breaks CUDA's backward in this process. "
             "Set FLAGOS_ACCELERATOR, or write `import torch_fl`, to have flagos all the same."
         )
     return None
+
+
+def _may_have_gpu() -> bool:
+    """True unless neither NVML nor a device node of the driver tells of an NVIDIA GPU."""
+    count = torch.cuda._device_count_nvml()  # type: ignore[no-untyped-call]  # negative: there is no NVML to ask
+    return count > 0 or bool(glob.glob("/dev/nvidia*") or glob.glob("/dev/nvhost*"))
 
 
 def autoload() -> None:

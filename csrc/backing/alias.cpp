@@ -71,10 +71,6 @@ at::Tensor make_alias(const at::Tensor& tensor) {
 
 void give_back(at::Tensor& tensor, c10::DeviceIndex index) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      impl->has_storage() && impl->layout() == c10::Layout::Strided && !tensor.is_quantized(),
-      "the result has layout ", impl->layout(), tensor.is_quantized() ? " (quantized)" : "",
-      ", which flagos tensors cannot have yet; call it on a CPU tensor");
   const c10::Storage& storage = impl->unsafe_storage();
   if (C10_LIKELY(tensor.use_count() == 1)) {
     c10::StorageImpl* bytes = storage.unsafeGetStorageImpl();

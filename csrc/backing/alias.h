@@ -16,7 +16,7 @@ namespace flagos {
 at::Tensor make_alias(const at::Tensor& tensor);
 
 /// Gives a kernel's result the flagos label, in place where it is fresh. `tensor` is defined and on the backing device; it
-/// is not the alias of an argument. Throws NotImplementedError for layouts that cannot be relabelled, OutOfMemoryError.
+/// is dense and not the alias of an argument. Throws OutOfMemoryError, with the tensor unchanged.
 void give_back(at::Tensor& tensor, c10::DeviceIndex index);
 
 /// After a kernel wrote to `alias`: sizes, strides, offset and storage as the kernel left them become those of `front`.

@@ -62,10 +62,12 @@ bool CallFrame::restore_front(at::Tensor& result) const {
   return false;
 }
 
-void CallFrame::check_result(const at::Tensor& result) const {
-  TORCH_CHECK(
-      result.device().type() == c10::DeviceType::PrivateUse1, entry_.name, " returned a tensor on ", result.device(),
-      " for flagos arguments");
+void CallFrame::reject_result(const at::Tensor& result) const {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      result.key_set().has(c10::DispatchKey::Dense), "flagos: '", entry_.name, "' returned a tensor of layout ",
+      result.is_quantized() ? "quantized" : c10::str(result.layout()),
+      ", which flagos tensors cannot have yet; call it on CPU tensors");
+  TORCH_CHECK(false, "flagos: '", entry_.name, "' returned a tensor on ", result.device(), " for flagos arguments");
 }
 
 }  // namespace flagos

@@ -70,10 +70,9 @@ class CallFrame {
     if (C10_UNLIKELY(result.use_count() != 1) && restore_front(result)) {
       return;
     }
+    check_result(result);
     if (C10_LIKELY(result.device().type() == backing_target.type)) {
       give_back(result, index());
-    } else {
-      check_result(result);
     }
   }
 
@@ -111,7 +110,15 @@ class CallFrame {
   }
   void admit_foreign(const at::Tensor& tensor, size_t position) const;
   bool restore_front(at::Tensor& result) const;
-  void check_result(const at::Tensor& result) const;
+  // A kernel's result must be something that a flagos tensor can be.
+  void check_result(const at::Tensor& result) const {
+    const bool dense = result.key_set().has(c10::DispatchKey::Dense);
+    const c10::DeviceType type = result.device().type();
+    if (C10_UNLIKELY(!dense || (type != backing_target.type && type != c10::DeviceType::PrivateUse1))) {
+      reject_result(result);
+    }
+  }
+  [[noreturn]] void reject_result(const at::Tensor& result) const;
   [[noreturn]] void reject_mixed(c10::Device other) const;
 
   const OperatorEntry& entry_;

@@ -137,9 +137,23 @@ class CompositeCall {
   CallFrame frame_;
 };
 
+// Whether a functorch transform is under way in this thread: no autograd::Function of C++ may run in one.
+bool in_functorch_transform() {
+  const auto& functorch = at::functorch::functorchTLSAccessor();
+  if (functorch == nullptr) {
+    return false;
+  }
+  try {
+    functorch->checkSupportsCppAutogradFunction();  // the only question that can be asked without functorch's own headers
+  } catch (const c10::Error&) {
+    return true;
+  }
+  return false;
+}
+
 // Whether somebody above the backend must see the parts of the composite: fake tensors, tensor subclasses, functorch.
 bool parts_are_watched(const torch::jit::Stack& stack, size_t first) {
-  if (at::functorch::functorchTLSAccessor() != nullptr) {
+  if (in_functorch_transform()) {
     return true;
   }
   const auto watched = [](const at::Tensor& tensor) {

@@ -1,6 +1,8 @@
 // The pinned allocator of the host accelerator.
 #include "device/pinned.h"
 
+#include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/alloc_cpu.h>
 
 #include <cstring>
@@ -98,11 +100,14 @@ bool is_pinned(const void* pointer) {
   const std::lock_guard lock(all.mutex);
   const auto* address = static_cast<const char*>(pointer);
   auto after = all.sizes.upper_bound(address);
-  if (after == all.sizes.begin()) {
-    return false;
+  if (after != all.sizes.begin()) {
+    --after;
+    if (address < after->first + after->second) {
+      return true;
+    }
   }
-  --after;
-  return address < after->first + after->second;
+  // A torch that is built for CUDA pins with CUDA's allocator, whichever device is the process's accelerator.
+  return at::globalContext().hasCUDA() && at::detail::getCUDAHooks().isPinnedPtr(pointer);
 }
 
 }  // namespace flagos

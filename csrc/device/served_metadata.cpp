@@ -14,21 +14,26 @@
 namespace flagos::served {
 namespace {
 
-// Sets the geometry, growing the storage where it has become too small.
-void resize_tensor(const at::Tensor& self, at::IntArrayRef size, at::OptionalIntArrayRef stride) {
-  c10::TensorImpl* impl = self.unsafeGetTensorImpl();
-  const size_t item = self.dtype().itemsize();
-  const auto offset = static_cast<size_t>(self.storage_offset());
-  const size_t bytes = stride.has_value() ? at::detail::computeStorageNbytes(size, *stride, item, offset)
-                                          : at::detail::computeStorageNbytesContiguous(size, item, offset);
-  c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
-  if (bytes > storage->nbytes() && c10::multiply_integers(size) > 0) {
-    resize_storage(storage, bytes);  // before the geometry changes: it may throw
+// Grows `storage` where a tensor of this geometry would reach beyond its end. Called before the tensor changes: it may throw.
+void make_room(
+    const at::Storage& storage,
+    size_t item,
+    int64_t offset,
+    at::IntArrayRef size,
+    at::OptionalIntArrayRef stride) {
+  const auto first = static_cast<size_t>(offset);
+  const size_t bytes = stride.has_value() ? at::detail::computeStorageNbytes(size, *stride, item, first)
+                                          : at::detail::computeStorageNbytesContiguous(size, item, first);
+  if (bytes > storage.nbytes() && c10::multiply_integers(size) > 0) {
+    resize_storage(storage.unsafeGetStorageImpl(), bytes);
   }
+}
+
+void set_geometry(const at::Tensor& self, at::IntArrayRef size, at::OptionalIntArrayRef stride) {
   if (stride.has_value()) {
-    impl->set_sizes_and_strides(size, *stride);
+    self.unsafeGetTensorImpl()->set_sizes_and_strides(size, *stride);
   } else {
-    impl->set_sizes_contiguous(size);
+    self.unsafeGetTensorImpl()->set_sizes_contiguous(size);
   }
 }
 
@@ -48,10 +53,10 @@ void set_to(at::Tensor& self, const at::Storage& source, int64_t offset, at::Int
       TORCH_CHECK(step >= 0, "set_: negative stride in ", *stride);
     }
   }
-  c10::TensorImpl* impl = self.unsafeGetTensorImpl();
-  impl->set_storage_keep_dtype(source);
-  impl->set_storage_offset(offset);
-  resize_tensor(self, size, stride);
+  make_room(source, self.dtype().itemsize(), offset, size, stride);
+  self.unsafeGetTensorImpl()->set_storage_keep_dtype(source);
+  self.unsafeGetTensorImpl()->set_storage_offset(offset);
+  set_geometry(self, size, stride);
 }
 
 }  // namespace
@@ -67,7 +72,8 @@ const at::Tensor& resize_(
   }
   const auto before = static_cast<int64_t>(self.storage().nbytes());
   if (self.sizes() != sizes) {
-    resize_tensor(self, sizes, std::nullopt);
+    make_room(self.storage(), self.dtype().itemsize(), self.storage_offset(), sizes, std::nullopt);
+    set_geometry(self, sizes, std::nullopt);
   }
   if (memory_format.has_value()) {
     TORCH_CHECK(*memory_format != at::MemoryFormat::Preserve, "Unsupported memory format ", *memory_format);

@@ -92,9 +92,12 @@ void set_route(OperatorEntry& entry, const Route* route) {
       entry.backing_kernel && route->candidates.front().backend == accelerator_backend, std::memory_order_release);
 }
 
-const Route* route_for(const Registry& all, const std::string& name) {
-  const auto found = all.routes.routes.find(name);
-  return found == all.routes.routes.end() ? all.routes.default_route.route : found->second.route;
+const Route* route_for(const Registry& all, const OperatorEntry& entry) {
+  if (const auto found = all.routes.routes.find(entry.name); found != all.routes.routes.end()) {
+    return found->second.route;
+  }
+  // A composite that a route named once keeps its kernel; without the route it is decomposed as before.
+  return entry.routed_by_default ? all.routes.default_route.route : intern_route({{Backend::kNone}});
 }
 
 const CompiledOverload* compiled_overload(const std::string& name) {
@@ -226,11 +229,12 @@ OperatorEntry& entry_of(const c10::OperatorHandle& op) {
   }
   OperatorEntry& entry = add_entry(all, op);
   entry.backing_kernel = op.hasKernelForDispatchKey(backing_target.key);
+  entry.routed_by_default = true;
   entry.same_device = false;
   if (backing_target.type != c10::DeviceType::CPU && !op.operator_name().name.starts_with("aten::")) {
     entry.cpu_arguments = ~uint64_t{0};  // a third party's kernel judges its own arguments, where it can tell them apart
   }
-  set_route(entry, route_for(all, entry.name));
+  set_route(entry, route_for(all, entry));
   return entry;
 }
 
@@ -285,7 +289,7 @@ void apply_routes(const ResolvedRoutes& routes) {
   const std::unique_lock lock(all.mutex);
   all.routes = routes;
   for (OperatorEntry& entry : all.entries) {
-    set_route(entry, route_for(all, entry.name));
+    set_route(entry, route_for(all, entry));
     if (all.active) {
       register_where_needed(all, entry);
     }
