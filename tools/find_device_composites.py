@@ -28,6 +28,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
@@ -350,6 +351,17 @@ def differences_of(case: Case, leaves: frozenset[str]) -> list[Difference]:
     ]
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Kernels use one thread inside: the path does not depend on it, and on a busy machine threads wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def find(
     patterns: list[str], samples: int, dtypes: tuple[torch.dtype, ...], progress: bool
 ) -> tuple[int, list[Difference]]:
@@ -369,7 +381,7 @@ def find(
             rows = tqdm(chosen, unit="operator", file=sys.stderr)
     count, differences = 0, []
     # One thread for the whole backward pass, or nodes on flagos and on aliases would run in any order.
-    with warnings.catch_warnings(), torch.autograd.set_multithreading_enabled(False):
+    with warnings.catch_warnings(), one_thread(), torch.autograd.set_multithreading_enabled(False):
         warnings.simplefilter("ignore")
         for _, cases in rows:
             for case in cases():
