@@ -219,7 +219,7 @@ def main() -> int:
         RESULTS.mkdir(exist_ok=True)
         path = RESULTS / f"operators-{about['date']}.md"
         path.write_text(table(measured, import_time, about))
-        print(f"written to {path.parent.name}/{path.name}", file=sys.stderr)
+        print(f"written to {path.relative_to(RESULTS.parent.parent)}", file=sys.stderr)
     return 0
 
 

@@ -353,7 +353,7 @@ def differences_of(case: Case, leaves: frozenset[str]) -> list[Difference]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Kernels use one thread inside: the path does not depend on it, and on a busy machine threads wait for each other."""
+    """One thread for kernels inside: the path does not depend on it, and on a busy machine threads wait for others."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
