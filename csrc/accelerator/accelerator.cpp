@@ -28,9 +28,7 @@ void select_accelerator(const std::string& name) {
     return;  // loading failed after this step and is tried again
   }
   TORCH_INTERNAL_ASSERT(selected == nullptr, "flagos: an accelerator is selected already");
-  TORCH_CHECK_VALUE(
-      name == "host",
-      "FLAGOS_ACCELERATOR=", name, ": this build knows the accelerators: host");
+  TORCH_CHECK_VALUE(name == "host", "FLAGOS_ACCELERATOR=", name, ": this build knows the accelerators: host");
   selected = make_host_accelerator().release();
   backing_target = selected->backing();
   accelerator_backend = selected->backend();

@@ -1,7 +1,7 @@
 // The one interface that a piece of hardware implements to stand below the flagos device.
 //
-// An accelerator is chosen once per process, before any tensor exists, and lives to its end. All member functions may be
-// called from any thread. They throw c10::Error with the values in the text; those marked noexcept never fail.
+// An accelerator is chosen once per process, before any tensor exists, and lives to its end. All member functions may
+// be called from any thread. They throw c10::Error with the values in the text; those marked noexcept never fail.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -22,8 +22,8 @@ namespace flagos {
 /// What `torch.flagos.get_device_properties` shows.
 struct DeviceProperties {
   std::string name;
-  size_t total_memory = 0;             ///< bytes
-  int64_t multi_processor_count = 0;   ///< cores on the host
+  size_t total_memory = 0;            ///< bytes
+  int64_t multi_processor_count = 0;  ///< cores on the host
   int major = 0;
   int minor = 0;
 };

@@ -29,7 +29,7 @@ bool is_view(const OperatorEntry& entry) {
 // Composites that only raise, or that lead to one which does.
 bool decomposition_raises(const OperatorEntry& entry) {
   return entry.name.find("_overrideable") != std::string::npos || entry.name == "convolution" ||
-      entry.name == "convolution_backward";
+         entry.name == "convolution_backward";
 }
 
 // One trip to the CPU and back: which tensors went, and how many bytes.
@@ -89,7 +89,8 @@ class RoundTrip {
     }
   }
 
-  c10::IValue from_cpu(const c10::IValue& value, const std::vector<c10::IValue>& sent, const std::vector<c10::IValue>& fronts) {
+  c10::IValue from_cpu(const c10::IValue& value, const std::vector<c10::IValue>& sent,
+                       const std::vector<c10::IValue>& fronts) {
     if (value.isTensor()) {
       return from_cpu(value.toTensor(), sent, fronts);
     }
@@ -103,18 +104,10 @@ class RoundTrip {
     return value;
   }
 
-  uint64_t dtypes() const {
-    return frame_.dtypes();
-  }
-  uint64_t bytes_to_host() const {
-    return to_host_;
-  }
-  uint64_t bytes_from_host() const {
-    return from_host_;
-  }
-  bool drew() const {
-    return drew_;
-  }
+  uint64_t dtypes() const { return frame_.dtypes(); }
+  uint64_t bytes_to_host() const { return to_host_; }
+  uint64_t bytes_from_host() const { return from_host_; }
+  bool drew() const { return drew_; }
 
  private:
   at::Tensor to_cpu(const at::Tensor& tensor, size_t position) {
@@ -139,7 +132,8 @@ class RoundTrip {
     at::_ops::copy_::call(to, computed, false);
   }
 
-  at::Tensor from_cpu(const at::Tensor& tensor, const std::vector<c10::IValue>& sent, const std::vector<c10::IValue>& fronts) {
+  at::Tensor from_cpu(const at::Tensor& tensor, const std::vector<c10::IValue>& sent,
+                      const std::vector<c10::IValue>& fronts) {
     if (!tensor.defined()) {
       return tensor;
     }
@@ -185,9 +179,8 @@ void run_round_trip(const OperatorEntry& entry, torch::jit::Stack* stack) {
   }
   const auto elapsed = std::chrono::steady_clock::now() - start;
   const Reason reason = trip.drew() || trip.bytes_to_host() == 0 ? Reason::kHostFill : Reason::kRoundTrip;
-  count_call(
-      {entry.number, Backend::kNone, reason, trip.dtypes()}, trip.bytes_to_host(), trip.bytes_from_host(),
-      listens(kKeepTime) ? static_cast<uint64_t>(std::chrono::nanoseconds(elapsed).count()) : 0);
+  count_call({entry.number, Backend::kNone, reason, trip.dtypes()}, trip.bytes_to_host(), trip.bytes_from_host(),
+             listens(kKeepTime) ? static_cast<uint64_t>(std::chrono::nanoseconds(elapsed).count()) : 0);
 }
 
 }  // namespace
@@ -195,7 +188,8 @@ void run_round_trip(const OperatorEntry& entry, torch::jit::Stack* stack) {
 NonePath none_path(const OperatorEntry& entry) {
   const auto has = [&entry](c10::DispatchKey key) { return entry.op.hasKernelForDispatchKey(key); };
   const bool composite = has(c10::DispatchKey::CompositeExplicitAutograd) ||
-      has(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) || has(c10::DispatchKey::CompositeImplicitAutograd);
+                         has(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) ||
+                         has(c10::DispatchKey::CompositeImplicitAutograd);
   if (composite && !decomposition_raises(entry)) {
     return NonePath::kDecomposition;
   }
@@ -210,9 +204,8 @@ void run_none(const OperatorEntry& entry, torch::jit::Stack* stack) {
       count_call({entry.number, Backend::kNone, Reason::kDecomposition, 0});
       return;
     case NonePath::kRoundTrip:
-      TORCH_CHECK_NOT_IMPLEMENTED(
-          !settings().refuse_round_trips, "flagos: '", entry.name,
-          "' would make a trip to the CPU, which FLAGOS_FALLBACK=error refuses");
+      TORCH_CHECK_NOT_IMPLEMENTED(!settings().refuse_round_trips, "flagos: '", entry.name,
+                                  "' would make a trip to the CPU, which FLAGOS_FALLBACK=error refuses");
       if (listens(kLogFallback)) {
         write_log("[flagos cpu_fallback] " + entry.full_name);
       }

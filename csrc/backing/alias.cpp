@@ -11,13 +11,11 @@ namespace {
 
 // The few fields of TensorImpl that torch gives only to derived classes.
 struct TensorAccess : c10::TensorImpl {
-  static c10::intrusive_ptr<c10::TensorImpl> copy(
-      const c10::TensorImpl* source,
-      c10::Storage storage,
-      c10::Device device) {
+  static c10::intrusive_ptr<c10::TensorImpl> copy(const c10::TensorImpl* source, c10::Storage storage,
+                                                  c10::Device device) {
     // Constructed with a bare backend key, which makes no version counter of its own; the caller's keys follow.
-    auto result = c10::make_intrusive<c10::TensorImpl>(
-        c10::TensorImpl::VIEW, std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), source->dtype());
+    auto result = c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage),
+                                                       c10::DispatchKeySet(c10::DispatchKey::CPU), source->dtype());
     copy_generic_tensor_metadata(source, result.get());
     constexpr auto keys = &TensorAccess::key_set_;
     result.get()->*keys = source->key_set() - c10::python_ks;
@@ -54,8 +52,8 @@ c10::Storage front_of(const c10::Storage& storage, c10::DeviceIndex index) {
 
 at::Tensor make_alias(const at::Tensor& tensor) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      impl->has_storage(), "flagos: a tensor of layout ", tensor.layout(), " has no memory that a kernel could use");
+  TORCH_CHECK_NOT_IMPLEMENTED(impl->has_storage(), "flagos: a tensor of layout ", tensor.layout(),
+                              " has no memory that a kernel could use");
   c10::StorageImpl* front = impl->unsafe_storage().unsafeGetStorageImpl();
   const c10::DeviceIndex index = impl->device().index();
   BackingStorage* backing = backing_of(front);

@@ -15,8 +15,8 @@ namespace flagos {
 /// The alias of a defined, strided flagos tensor. About 70 ns: one TensorImpl, no copy of data.
 at::Tensor make_alias(const at::Tensor& tensor);
 
-/// Gives a kernel's result the flagos label, in place where it is fresh. `tensor` is defined and on the backing device; it
-/// is dense and not the alias of an argument. Throws OutOfMemoryError, with the tensor unchanged.
+/// Gives a kernel's result the flagos label, in place where it is fresh. `tensor` is defined and on the backing device;
+/// it is dense and not the alias of an argument. Throws OutOfMemoryError, with the tensor unchanged.
 void give_back(at::Tensor& tensor, c10::DeviceIndex index);
 
 /// After a kernel wrote to `alias`: sizes, strides, offset and storage as the kernel left them become those of `front`.

@@ -24,9 +24,7 @@ struct Argument {
   Value value;
 
   Argument(CallFrame&, size_t, T given) : value(std::forward<T>(given)) {}
-  T get(CallFrame&) {
-    return std::forward<T>(value);
-  }
+  T get(CallFrame&) { return std::forward<T>(value); }
   void finish(CallFrame&) {}
 };
 
@@ -35,9 +33,7 @@ struct Argument<const at::Tensor&> {
   at::Tensor value;
 
   Argument(CallFrame& frame, size_t position, const at::Tensor& given) : value(frame.alias(given, position)) {}
-  const at::Tensor& get(CallFrame&) {
-    return value;
-  }
+  const at::Tensor& get(CallFrame&) { return value; }
   void finish(CallFrame&) {}
 };
 
@@ -45,9 +41,7 @@ template <>
 struct Argument<at::Tensor> : Argument<const at::Tensor&> {
   Argument(CallFrame& frame, size_t position, const at::Tensor& given)
       : Argument<const at::Tensor&>(frame, position, given) {}
-  at::Tensor get(CallFrame&) {
-    return value;
-  }
+  at::Tensor get(CallFrame&) { return value; }
 };
 
 template <>
@@ -56,12 +50,8 @@ struct Argument<at::Tensor&> {
   at::Tensor& front;
 
   Argument(CallFrame& frame, size_t position, at::Tensor& given) : value(frame.alias(given, position)), front(given) {}
-  at::Tensor& get(CallFrame&) {
-    return value;
-  }
-  void finish(CallFrame& frame) {
-    frame.finish_written(value, front);
-  }
+  at::Tensor& get(CallFrame&) { return value; }
+  void finish(CallFrame& frame) { frame.finish_written(value, front); }
 };
 
 template <>
@@ -73,9 +63,7 @@ struct Argument<const std::optional<at::Tensor>&> {
       value = frame.alias(*given, position);
     }
   }
-  const std::optional<at::Tensor>& get(CallFrame&) {
-    return value;
-  }
+  const std::optional<at::Tensor>& get(CallFrame&) { return value; }
   void finish(CallFrame&) {}
 };
 
@@ -85,16 +73,13 @@ struct Argument<at::TensorList> {
   at::TensorList fronts;
   bool written;
 
-  Argument(CallFrame& frame, size_t position, at::TensorList given)
-      : fronts(given), written(frame.writes(position)) {
+  Argument(CallFrame& frame, size_t position, at::TensorList given) : fronts(given), written(frame.writes(position)) {
     value.reserve(given.size());
     for (const at::Tensor& tensor : given) {
       value.push_back(frame.alias(tensor, position));
     }
   }
-  at::TensorList get(CallFrame&) {
-    return value;
-  }
+  at::TensorList get(CallFrame&) { return value; }
   void finish(CallFrame& frame) {
     for (size_t i = 0; written && i < value.size(); ++i) {
       frame.finish_written(value[i], fronts[i]);
@@ -130,9 +115,7 @@ struct Argument<const c10::List<std::optional<at::Tensor>>&> {
       value.push_back(tensor.has_value() ? std::optional(frame.alias(*tensor, position)) : std::nullopt);
     }
   }
-  const c10::List<std::optional<at::Tensor>>& get(CallFrame&) {
-    return value;
-  }
+  const c10::List<std::optional<at::Tensor>>& get(CallFrame&) { return value; }
   void finish(CallFrame&) {}
 };
 
@@ -141,9 +124,7 @@ struct Argument<std::optional<c10::Device>> {
   std::optional<c10::Device> value;
 
   Argument(CallFrame& frame, size_t, std::optional<c10::Device> given) : value(frame.backing_device(given)) {}
-  std::optional<c10::Device> get(CallFrame&) {
-    return value;
-  }
+  std::optional<c10::Device> get(CallFrame&) { return value; }
   void finish(CallFrame&) {}
 };
 
@@ -152,9 +133,7 @@ struct Argument<c10::Device> {
   c10::Device value;
 
   Argument(CallFrame& frame, size_t, c10::Device given) : value(*frame.backing_device(given)) {}
-  c10::Device get(CallFrame&) {
-    return value;
-  }
+  c10::Device get(CallFrame&) { return value; }
   void finish(CallFrame&) {}
 };
 
@@ -177,9 +156,7 @@ struct Result {
 
 template <>
 struct Result<at::Tensor> {
-  static void finish(CallFrame& frame, at::Tensor& result) {
-    frame.finish_result(result);
-  }
+  static void finish(CallFrame& frame, at::Tensor& result) { frame.finish_result(result); }
 };
 
 template <>

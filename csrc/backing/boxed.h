@@ -7,8 +7,8 @@
 
 namespace flagos {
 
-/// Replaces the arguments on `stack` by the results of the backing device's kernel, as an unboxed kernel would. Returns the
-/// dtypes for the counters. Thread safe.
+/// Replaces the arguments on `stack` by the results of the backing device's kernel, as an unboxed kernel would. Returns
+/// the dtypes for the counters. Thread safe.
 uint64_t run_boxed_on_backing(const OperatorEntry& entry, torch::jit::Stack* stack);
 
 }  // namespace flagos

@@ -1,4 +1,5 @@
-// The state of one call that runs on the backing device: which arguments were aliased, on which device, with which dtypes.
+// The state of one call that runs on the backing device: which arguments were aliased, on which device, with which
+// dtypes.
 #pragma once
 
 #include "backing/alias.h"
@@ -17,8 +18,8 @@ class CallFrame {
   CallFrame(const CallFrame&) = delete;
   CallFrame& operator=(const CallFrame&) = delete;
 
-  /// The tensor that the backing kernel gets for argument `position`: an alias, or the tensor itself where it is undefined
-  /// or a CPU tensor that may mix in. Keep it alive as long as the frame. Throws where devices are mixed.
+  /// The tensor that the backing kernel gets for argument `position`: an alias, or the tensor itself where it is
+  /// undefined or a CPU tensor that may mix in. Keep it alive as long as the frame. Throws where devices are mixed.
   at::Tensor alias(const at::Tensor& tensor, size_t position) {
     if (!admit(tensor, position)) {
       return tensor;
@@ -84,13 +85,9 @@ class CallFrame {
   }
 
   /// Whether the operator writes to argument `position`.
-  bool writes(size_t position) const {
-    return position < 64 && (entry_.written >> position & 1) != 0;
-  }
+  bool writes(size_t position) const { return position < 64 && (entry_.written >> position & 1) != 0; }
 
-  uint64_t dtypes() const {
-    return dtypes_;
-  }
+  uint64_t dtypes() const { return dtypes_; }
 
  private:
   struct Pair {
@@ -98,9 +95,7 @@ class CallFrame {
     c10::TensorImpl* alias;  // alive: the converted arguments hold it
   };
 
-  void note_dtype(c10::ScalarType type) {
-    dtypes_ = dtypes_ << 8 | (static_cast<uint64_t>(type) + 1);
-  }
+  void note_dtype(c10::ScalarType type) { dtypes_ = dtypes_ << 8 | (static_cast<uint64_t>(type) + 1); }
   void note_device(c10::DeviceIndex index, const at::Tensor& tensor) {
     if (index_ < 0) {
       index_ = index;

@@ -11,12 +11,8 @@ namespace {
 // everything to the backing device's allocator.
 class BackingStorageAllocator final : public c10::Allocator {
  public:
-  c10::DataPtr allocate(size_t bytes) override {
-    return accelerator().backing_allocator()->allocate(bytes);
-  }
-  c10::DeleterFnPtr raw_deleter() const override {
-    return accelerator().backing_allocator()->raw_deleter();
-  }
+  c10::DataPtr allocate(size_t bytes) override { return accelerator().backing_allocator()->allocate(bytes); }
+  c10::DeleterFnPtr raw_deleter() const override { return accelerator().backing_allocator()->raw_deleter(); }
   void copy_data(void* destination, const void* source, std::size_t bytes) const override {
     accelerator().backing_allocator()->copy_data(destination, source, bytes);
   }
@@ -105,12 +101,12 @@ c10::Storage wrap_shared_storage(const c10::Storage& storage, c10::DeviceIndex i
   c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
   const size_t bytes = impl->nbytes();
   c10::raw::intrusive_ptr::incref(impl);
-  c10::DataPtr data(impl->mutable_data(), impl, [](void* context) {
-    c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context));
-  }, impl->device());
+  c10::DataPtr data(
+      impl->mutable_data(), impl,
+      [](void* context) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context)); }, impl->device());
   auto backing = c10::make_intrusive<BackingStorage>(std::move(data), bytes, /*resizable=*/true, index);
-  auto front = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), bytes, front_data(backing), flagos_allocator(), /*resizable=*/true);
+  auto front = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes, front_data(backing),
+                                                     flagos_allocator(), /*resizable=*/true);
   backing->set_front(front.get());
   return c10::Storage(std::move(front));
 }
@@ -120,8 +116,7 @@ void refresh_front(c10::StorageImpl* front, BackingStorage* backing) {
   if (same_data && front->nbytes() == backing->nbytes()) {
     return;
   }
-  front->set_data_ptr_noswap(
-      front_data(c10::intrusive_ptr<BackingStorage>::reclaim_copy(backing)));
+  front->set_data_ptr_noswap(front_data(c10::intrusive_ptr<BackingStorage>::reclaim_copy(backing)));
   front->set_nbytes(backing->nbytes());
   backing->set_front(front);  // the old DataPtr, dropped just now, has cleared it
   backing->recharge();

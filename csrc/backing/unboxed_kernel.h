@@ -19,7 +19,8 @@ struct IsTensorReferenceTuple<std::tuple<T...>>
 template <class Signature>
 class UnboxedKernel;
 
-/// Runs the overload on the backing device when its route says so and nobody listens; hands any other call to the router.
+/// Runs the overload on the backing device when its route says so and nobody listens; hands any other call to the
+/// router.
 template <class R, class... A>
 class UnboxedKernel<R(A...)> final : public c10::OperatorKernel {
  public:
@@ -29,8 +30,7 @@ class UnboxedKernel<R(A...)> final : public c10::OperatorKernel {
     if (C10_LIKELY(entry_.runs_directly())) {
       return run(std::index_sequence_for<A...>(), std::forward<A>(arguments)...);
     }
-    return c10::impl::BoxedKernelWrapper<R(A...)>::call(
-        entry_.router, entry_.op, keys, std::forward<A>(arguments)...);
+    return c10::impl::BoxedKernelWrapper<R(A...)>::call(entry_.router, entry_.op, keys, std::forward<A>(arguments)...);
   }
 
  private:

@@ -27,19 +27,13 @@ class Gauge {
     raise_peak(now);
     return true;
   }
-  void add(int64_t amount) {
-    raise_peak(current_.fetch_add(amount, std::memory_order_relaxed) + amount);
-  }
+  void add(int64_t amount) { raise_peak(current_.fetch_add(amount, std::memory_order_relaxed) + amount); }
   void subtract(int64_t amount) {
     current_.fetch_sub(amount, std::memory_order_relaxed);
     freed_.fetch_add(amount, std::memory_order_relaxed);
   }
-  int64_t current() const {
-    return current_.load(std::memory_order_relaxed);
-  }
-  void reset_peak() {
-    peak_.store(current(), std::memory_order_relaxed);
-  }
+  int64_t current() const { return current_.load(std::memory_order_relaxed); }
+  void reset_peak() { peak_.store(current(), std::memory_order_relaxed); }
   void reset_accumulated() {
     freed_base_.store(freed_.load());
     allocated_base_.store(freed_.load() + current());
@@ -88,12 +82,12 @@ DeviceMemory& memory_of(c10::DeviceIndex index) {
   memory.out_of_memory.fetch_add(1, std::memory_order_relaxed);
   const int64_t limit = memory.limit.load();
   const int64_t allocated = memory.bytes.current();
-  TORCH_CHECK_WITH(
-      OutOfMemoryError, false, "flagos out of memory. ",
-      exists ? "A kernel grew a tensor on device " : "Tried to allocate ", exists ? "" : std::to_string(bytes),
-      exists ? "" : " bytes on device ", static_cast<int>(index), exists ? " to " + std::to_string(bytes) + " bytes" : "",
-      ", which has a limit of ", limit, " bytes, of which ", allocated, " bytes are allocated and ",
-      std::max<int64_t>(limit - allocated, 0), " bytes are free. Free tensors or raise FLAGOS_HOST_MEMORY.");
+  TORCH_CHECK_WITH(OutOfMemoryError, false, "flagos out of memory. ",
+                   exists ? "A kernel grew a tensor on device " : "Tried to allocate ",
+                   exists ? "" : std::to_string(bytes), exists ? "" : " bytes on device ", static_cast<int>(index),
+                   exists ? " to " + std::to_string(bytes) + " bytes" : "", ", which has a limit of ", limit,
+                   " bytes, of which ", allocated, " bytes are allocated and ", std::max<int64_t>(limit - allocated, 0),
+                   " bytes are free. Free tensors or raise FLAGOS_HOST_MEMORY.");
 }
 
 class FlagosAllocator final : public c10::DeviceAllocator {
@@ -101,28 +95,22 @@ class FlagosAllocator final : public c10::DeviceAllocator {
   c10::DataPtr allocate(size_t bytes) override {
     const c10::DeviceIndex index = current_device();
     check_memory_limit(index, bytes);
-    return front_data(c10::make_intrusive<BackingStorage>(
-        accelerator().allocate(index, bytes), bytes, /*resizable=*/true, index));
+    return front_data(
+        c10::make_intrusive<BackingStorage>(accelerator().allocate(index, bytes), bytes, /*resizable=*/true, index));
   }
 
   // Our context is not the data pointer, so there is no raw deleter.
-  c10::DeleterFnPtr raw_deleter() const override {
-    return nullptr;
-  }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
 
   void copy_data(void* destination, const void* source, std::size_t bytes) const override {
     accelerator().copy_bytes(destination, source, bytes);
   }
 
-  bool initialized() override {
-    return true;
-  }
+  bool initialized() override { return true; }
 
   void emptyCache(c10::MempoolId_t) override {}  // nothing is cached here: the host's own allocator does that
 
-  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
-    record_data_on_stream(data, stream);
-  }
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override { record_data_on_stream(data, stream); }
 
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
     const DeviceMemory& memory = memory_of(check_device_index(index));
@@ -170,7 +158,8 @@ c10::DeviceAllocator* flagos_allocator() {
 void check_memory_limit(c10::DeviceIndex index, size_t bytes) {
   const DeviceMemory& memory = memory_of(index);
   const int64_t limit = memory.limit.load(std::memory_order_relaxed);
-  if (C10_UNLIKELY(bytes > static_cast<size_t>(limit) || memory.bytes.current() > limit - static_cast<int64_t>(bytes))) {
+  if (C10_UNLIKELY(bytes > static_cast<size_t>(limit) ||
+                   memory.bytes.current() > limit - static_cast<int64_t>(bytes))) {
     report_out_of_memory(index, bytes, false);
   }
 }
@@ -202,7 +191,8 @@ void discharge_memory(c10::DeviceIndex index, size_t bytes) {
 
 void set_memory_limit(c10::DeviceIndex index, size_t bytes) {
   constexpr auto kNone = std::numeric_limits<int64_t>::max();
-  memory_of(check_device_index(index)).limit.store(bytes == 0 ? kNone : static_cast<int64_t>(std::min(bytes, size_t{kNone})));
+  memory_of(check_device_index(index))
+      .limit.store(bytes == 0 ? kNone : static_cast<int64_t>(std::min(bytes, size_t{kNone})));
 }
 
 std::pair<size_t, size_t> memory_info(c10::DeviceIndex index) {

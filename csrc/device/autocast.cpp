@@ -33,7 +33,8 @@ void register_casts(torch::Library& m) {
 }  // namespace
 
 void register_autocast() {
-  static torch::Library fallthrough(torch::Library::IMPL, "_", c10::DispatchKey::AutocastPrivateUse1, __FILE__, __LINE__);
+  static torch::Library fallthrough(torch::Library::IMPL, "_", c10::DispatchKey::AutocastPrivateUse1, __FILE__,
+                                    __LINE__);
   fallthrough.fallback(torch::CppFunction::makeFallthrough());
   static torch::Library casts(torch::Library::IMPL, "aten", c10::DispatchKey::AutocastPrivateUse1, __FILE__, __LINE__);
   register_casts(casts);

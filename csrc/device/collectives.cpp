@@ -68,18 +68,10 @@ class FrontWork final : public c10d::Work {
         work_(std::move(work)),
         fronts_(std::make_shared<const Fronts>(std::move(fronts))) {}
 
-  bool isCompleted() override {
-    return work_->isCompleted();
-  }
-  bool isSuccess() const override {
-    return work_->isSuccess();
-  }
-  std::exception_ptr exception() const override {
-    return work_->exception();
-  }
-  int sourceRank() const override {
-    return work_->sourceRank();
-  }
+  bool isCompleted() override { return work_->isCompleted(); }
+  bool isSuccess() const override { return work_->isSuccess(); }
+  std::exception_ptr exception() const override { return work_->exception(); }
+  int sourceRank() const override { return work_->sourceRank(); }
   std::vector<at::Tensor> result() override {
     std::vector<at::Tensor> results;
     for (const at::Tensor& tensor : work_->result()) {
@@ -87,19 +79,13 @@ class FrontWork final : public c10d::Work {
     }
     return results;
   }
-  void synchronize() override {
-    work_->synchronize();
-  }
-  bool wait(std::chrono::milliseconds timeout) override {
-    return work_->wait(timeout);
-  }
-  void abort() override {
-    work_->abort();
-  }
+  void synchronize() override { work_->synchronize(); }
+  bool wait(std::chrono::milliseconds timeout) override { return work_->wait(timeout); }
+  void abort() override { work_->abort(); }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     const c10::intrusive_ptr<c10::ivalue::Future> future = work_->getFuture();
-    return future->then(
-        [fronts = fronts_](c10::ivalue::Future& done) { return to_front(done.value(), *fronts); }, future->elementType());
+    return future->then([fronts = fronts_](c10::ivalue::Future& done) { return to_front(done.value(), *fronts); },
+                        future->elementType());
   }
 
  private:
@@ -119,8 +105,8 @@ class Collective final : public c10::OperatorKernel {
     for (size_t i = first; i < stack->size(); ++i) {
       c10::IValue& value = (*stack)[i];
       if (value.isCustomClass()) {
-        value = c10::IValue(c10::intrusive_ptr<c10d::Work>(
-            c10::make_intrusive<FrontWork>(value.toCustomClass<c10d::Work>(), fronts)));
+        value = c10::IValue(
+            c10::intrusive_ptr<c10d::Work>(c10::make_intrusive<FrontWork>(value.toCustomClass<c10d::Work>(), fronts)));
       } else {
         value = to_front(value, fronts);
       }
@@ -128,7 +114,8 @@ class Collective final : public c10::OperatorKernel {
   }
 };
 
-// torch registers kernels of its own for PrivateUse1, which want a backend for the device, and warns when they are replaced.
+// torch registers kernels of its own for PrivateUse1, which want a backend for the device, and warns when they are
+// replaced.
 class Silent final : public c10::WarningHandler {
  public:
   void process(const c10::Warning&) override {}
@@ -146,8 +133,8 @@ void register_collectives() {
   const c10::WarningUtils::WarningHandlerGuard guard(&silent);
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const std::optional<c10::OperatorHandle> op = dispatcher.findSchema(name);
-    if (name.name.starts_with("c10d::") && op.has_value() && op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) &&
-        op->hasKernelForDispatchKey(backing_target.key)) {
+    if (name.name.starts_with("c10d::") && op.has_value() &&
+        op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) && op->hasKernelForDispatchKey(backing_target.key)) {
       registrations.push_back(dispatcher.registerImpl(
           name, c10::DispatchKey::PrivateUse1,
           c10::KernelFunction::makeFromBoxedKernel(c10::BoxedKernel::makeFromFunctor(std::make_unique<Collective>())),

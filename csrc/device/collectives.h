@@ -3,8 +3,8 @@
 
 namespace flagos {
 
-/// On host: runs every c10d operator on aliases, by the process group's CPU backend (gloo), and gives results back as flagos
-/// tensors. Called once; does nothing where torch is built without torch.distributed.
+/// On host: runs every c10d operator on aliases, by the process group's CPU backend (gloo), and gives results back as
+/// flagos tensors. Called once; does nothing where torch is built without torch.distributed.
 void register_collectives();
 
 }  // namespace flagos

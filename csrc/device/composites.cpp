@@ -1,11 +1,12 @@
 // Dropout, recurrent networks and the choice among attention kernels.
 //
 // Note [Composites on backing tensors]
-// PyTorch decomposes these operators above the backend, by the device type it sees, so flagos tensors would take another path
-// than the backing device's tensors and give other numbers (dropout), or reach kernels that the backing device lacks
+// PyTorch decomposes these operators above the backend, by the device type it sees, so flagos tensors would take
+// another path than the backing device's tensors and give other numbers (dropout), or reach kernels that the backing
+// device lacks
 // (`_thnn_fused_lstm_cell` on a CPU). They are therefore run on aliases, by the very composite that the backing device
-// uses. AsBacking and AsFront are the differentiable way in and out: the graph between them is the backing device's own.
-// This holds where the backing device needs no stream of its own in the autograd engine, that is on the host.
+// uses. AsBacking and AsFront are the differentiable way in and out: the graph between them is the backing device's
+// own. This holds where the backing device needs no stream of its own in the autograd engine, that is on the host.
 #include "device/composites.h"
 
 #include "accelerator/accelerator.h"
@@ -31,7 +32,7 @@ namespace flagos {
 namespace {
 
 constexpr std::array kRunOnBacking = {
-    "gru.data", "gru.input", "gru_cell", "lstm.data", "lstm.input", "lstm_cell",
+    "gru.data",      "gru.input",      "gru_cell",      "lstm.data",     "lstm.input",     "lstm_cell",
     "rnn_relu.data", "rnn_relu.input", "rnn_relu_cell", "rnn_tanh.data", "rnn_tanh.input", "rnn_tanh_cell",
 };
 
@@ -43,18 +44,16 @@ at::Tensor as_front(const at::Tensor& tensor, c10::DeviceIndex index) {
 
 struct AsBacking : torch::autograd::Function<AsBacking> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& tensor);
-  static torch::autograd::variable_list backward(
-      torch::autograd::AutogradContext* context,
-      torch::autograd::variable_list gradients);
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients);
 };
 
 struct AsFront : torch::autograd::Function<AsFront> {
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& tensor, int64_t index) {
     return as_front(tensor, static_cast<c10::DeviceIndex>(index));
   }
-  static torch::autograd::variable_list backward(
-      torch::autograd::AutogradContext*,
-      torch::autograd::variable_list gradients) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
     const at::Tensor& gradient = gradients[0];
     return {gradient.defined() ? AsBacking::apply(gradient) : gradient, at::Tensor()};
   }
@@ -65,9 +64,8 @@ at::Tensor AsBacking::forward(torch::autograd::AutogradContext* context, const a
   return make_alias(tensor);
 }
 
-torch::autograd::variable_list AsBacking::backward(
-    torch::autograd::AutogradContext* context,
-    torch::autograd::variable_list gradients) {
+torch::autograd::variable_list AsBacking::backward(torch::autograd::AutogradContext* context,
+                                                   torch::autograd::variable_list gradients) {
   const at::Tensor& gradient = gradients[0];
   return {gradient.defined() ? AsFront::apply(gradient, context->saved_data["index"].toInt()) : gradient};
 }
@@ -78,10 +76,10 @@ class AutocastOnBacking {
   AutocastOnBacking()
       : enabled_(at::autocast::is_autocast_enabled(backing_target.type)),
         dtype_(at::autocast::get_autocast_dtype(backing_target.type)) {
-    at::autocast::set_autocast_enabled(
-        backing_target.type, at::autocast::is_autocast_enabled(c10::DeviceType::PrivateUse1));
-    at::autocast::set_autocast_dtype(
-        backing_target.type, at::autocast::get_autocast_dtype(c10::DeviceType::PrivateUse1));
+    at::autocast::set_autocast_enabled(backing_target.type,
+                                       at::autocast::is_autocast_enabled(c10::DeviceType::PrivateUse1));
+    at::autocast::set_autocast_dtype(backing_target.type,
+                                     at::autocast::get_autocast_dtype(c10::DeviceType::PrivateUse1));
   }
   AutocastOnBacking(const AutocastOnBacking&) = delete;
   AutocastOnBacking& operator=(const AutocastOnBacking&) = delete;
@@ -122,9 +120,7 @@ class CompositeCall {
                                   : as_front(tensor, frame_.index());
   }
 
-  uint64_t dtypes() const {
-    return frame_.dtypes();
-  }
+  uint64_t dtypes() const { return frame_.dtypes(); }
 
  private:
   at::Tensor in(const at::Tensor& tensor, size_t position) {
@@ -144,7 +140,8 @@ bool in_functorch_transform() {
     return false;
   }
   try {
-    functorch->checkSupportsCppAutogradFunction();  // the only question that can be asked without functorch's own headers
+    functorch
+        ->checkSupportsCppAutogradFunction();  // the only question that can be asked without functorch's own headers
   } catch (const c10::Error&) {
     return true;
   }
@@ -157,7 +154,8 @@ bool parts_are_watched(const torch::jit::Stack& stack, size_t first) {
     return true;
   }
   const auto watched = [](const at::Tensor& tensor) {
-    return tensor.defined() && tensor.key_set().has_any(c10::python_ks | c10::DispatchKeySet(c10::DispatchKey::Functionalize));
+    return tensor.defined() &&
+           tensor.key_set().has_any(c10::python_ks | c10::DispatchKeySet(c10::DispatchKey::Functionalize));
   };
   for (size_t i = first; i < stack.size(); ++i) {
     if (stack[i].isTensor() && watched(stack[i].toTensor())) {
@@ -229,15 +227,9 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
   return {input.mul(mask).mul_(kept == 0 ? 0.0 : 1 / kept), mask};
 }
 
-int64_t choose_attention(
-    const at::Tensor& query,
-    const at::Tensor& key,
-    const at::Tensor& value,
-    const std::optional<at::Tensor>& mask,
-    double dropout_p,
-    bool is_causal,
-    std::optional<double> scale,
-    bool enable_gqa) {
+int64_t choose_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                         const std::optional<at::Tensor>& mask, double dropout_p, bool is_causal,
+                         std::optional<double> scale, bool enable_gqa) {
   return at::_ops::_fused_sdp_choice::call(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
 }
 
@@ -253,7 +245,8 @@ void register_composites() {
     return;
   }
   static torch::Library backend(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  static torch::Library autograd(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__);
+  static torch::Library autograd(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradPrivateUse1, __FILE__,
+                                 __LINE__);
   backend.impl("native_dropout", TORCH_FN(native_dropout));
   for (torch::Library* library : {&backend, &autograd}) {
     library->impl("dropout", TORCH_FN(dropout));

@@ -5,8 +5,8 @@
 
 namespace flagos {
 
-/// Whether `overload` is composed of other overloads here although the backing device has a kernel for it: native_dropout,
-/// whose kernel draws from the backing device's default generator.
+/// Whether `overload` is composed of other overloads here although the backing device has a kernel for it:
+/// native_dropout, whose kernel draws from the backing device's default generator.
 bool is_composed_here(std::string_view overload);
 
 /// Registers them, for the backend and for its Autograd key: a backend kernel alone would switch their autograd off.

@@ -17,14 +17,11 @@ namespace {
 class FlagosGenerator final : public c10::GeneratorImpl {
  public:
   FlagosGenerator(c10::DeviceIndex index, at::Generator backing)
-      : c10::GeneratorImpl(
-            c10::Device(c10::DeviceType::PrivateUse1, index),
-            c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+      : c10::GeneratorImpl(c10::Device(c10::DeviceType::PrivateUse1, index),
+                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
         backing_(std::move(backing)) {}
 
-  const at::Generator& backing() const {
-    return backing_;
-  }
+  const at::Generator& backing() const { return backing_; }
 
   void set_current_seed(uint64_t seed) override {
     const std::lock_guard lock(backing_.mutex());
@@ -84,9 +81,9 @@ const at::Generator& default_generator(c10::DeviceIndex index) {
 
 at::Generator backing_generator(const std::optional<at::Generator>& generator, c10::DeviceIndex index) {
   const at::Generator& chosen = generator.has_value() && generator->defined() ? *generator : default_generator(index);
-  TORCH_CHECK(
-      chosen.device().type() == c10::DeviceType::PrivateUse1, "Expected a 'flagos' device type for generator but found '",
-      c10::DeviceTypeName(chosen.device().type(), /*lower_case=*/true), "'");
+  TORCH_CHECK(chosen.device().type() == c10::DeviceType::PrivateUse1,
+              "Expected a 'flagos' device type for generator but found '",
+              c10::DeviceTypeName(chosen.device().type(), /*lower_case=*/true), "'");
   return static_cast<const FlagosGenerator*>(chosen.unsafeGetGeneratorImpl())->backing();
 }
 

@@ -17,58 +17,36 @@ namespace {
 
 class FlagosHooks final : public at::PrivateUse1HooksInterface {
  public:
-  bool isBuilt() const override {
-    return true;
-  }
-  bool isAvailable() const override {
-    return accelerator().device_count() > 0;
-  }
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return accelerator().device_count() > 0; }
   bool hasPrimaryContext(c10::DeviceIndex index) const override {
     return index >= 0 && index < accelerator().device_count();
   }
   void init() const override {}
 
-  c10::DeviceIndex deviceCount() const override {
-    return accelerator().device_count();
-  }
-  void setCurrentDevice(c10::DeviceIndex index) const override {
-    accelerator().guard()->setDevice(device(index));
-  }
-  c10::DeviceIndex getCurrentDevice() const override {
-    return current_device();
-  }
+  c10::DeviceIndex deviceCount() const override { return accelerator().device_count(); }
+  void setCurrentDevice(c10::DeviceIndex index) const override { accelerator().guard()->setDevice(device(index)); }
+  c10::DeviceIndex getCurrentDevice() const override { return current_device(); }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex index) const override {
     return accelerator().guard()->exchangeDevice(device(index)).index();
   }
-  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex index) const override {
-    return exchangeDevice(index);
-  }
+  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex index) const override { return exchangeDevice(index); }
 
-  bool isPinnedPtr(const void* data) const override {
-    return is_pinned(data);
-  }
-  at::Allocator* getPinnedMemoryAllocator() const override {
-    return pinned_allocator();
-  }
+  bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
+  at::Allocator* getPinnedMemoryAllocator() const override { return pinned_allocator(); }
   at::Device getDeviceFromPtr(void*) const override {
     return device(current_device());  // host memory belongs to every virtual device alike
   }
 
-  const at::Generator& getDefaultGenerator(c10::DeviceIndex index) const override {
-    return default_generator(index);
-  }
-  at::Generator getNewGenerator(c10::DeviceIndex index) const override {
-    return make_generator(index);
-  }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex index) const override { return default_generator(index); }
+  at::Generator getNewGenerator(c10::DeviceIndex index) const override { return make_generator(index); }
 
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
     resize_storage(storage.unsafeGetStorageImpl(), bytes);
   }
 
  private:
-  static c10::Device device(c10::DeviceIndex index) {
-    return c10::Device(c10::DeviceType::PrivateUse1, index);
-  }
+  static c10::Device device(c10::DeviceIndex index) { return c10::Device(c10::DeviceType::PrivateUse1, index); }
 };
 
 }  // namespace

@@ -24,9 +24,8 @@ constexpr std::array kLayouts = {
 
 template <size_t Row>
 void refuse(const c10::OperatorHandle& op, torch::jit::Stack*) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      false, "flagos: '", op.operator_name(), "' is not implemented for tensors of layout ", kLayouts[Row].name,
-      "; move them to the CPU");
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "flagos: '", op.operator_name(), "' is not implemented for tensors of layout ",
+                              kLayouts[Row].name, "; move them to the CPU");
 }
 
 // These would make a sparse tensor over flagos memory that no operator could then use.
@@ -51,15 +50,15 @@ void register_layout_errors() {
   register_layout<2>();
   register_layout<3>();
   static torch::Library backend(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  static torch::Library autograd(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__);
+  static torch::Library autograd(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradPrivateUse1, __FILE__,
+                                 __LINE__);
   for (const char* overload : kSparseFactories) {
     backend.impl(overload, torch::CppFunction::makeFromBoxedFunction<&refuse<1>>());
     autograd.impl(overload, torch::CppFunction::makeFromBoxedFunction<&refuse<1>>());
   }
   // Operators from outside ATen that have no derivative: backward through them raises a clear error, as on CPU.
   if (!c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(c10::DispatchKey::AutogradPrivateUse1)) {
-    static torch::Library library(
-        torch::Library::IMPL, "_", c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__);
+    static torch::Library library(torch::Library::IMPL, "_", c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__);
     library.fallback(torch::autograd::basicAutogradNotImplementedFallback());
   }
 }

@@ -56,9 +56,7 @@ class PinnedAllocator final : public at::HostAllocator {
     ++all.stats.num_host_alloc;
     return {memory, memory, &release, c10::Device(c10::DeviceType::CPU)};
   }
-  c10::DeleterFnPtr raw_deleter() const override {
-    return &release;
-  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* destination, const void* source, std::size_t bytes) const override {
     std::memcpy(destination, source, bytes);
   }

@@ -5,7 +5,8 @@
 
 namespace flagos {
 
-/// Allocates CPU memory that `is_pinned` recognises. On host there is no transfer for which pages would have to be locked.
+/// Allocates CPU memory that `is_pinned` recognises. On host there is no transfer for which pages would have to be
+/// locked.
 at::HostAllocator* pinned_allocator();
 
 /// Whether `pointer` lies in memory of `pinned_allocator`. Never initialises a device.

@@ -31,10 +31,13 @@ std::optional<Positions> positions_of(const c10::OperatorHandle& op) {
   if (!hidden.has_value() || !weights.has_value() || !layers.has_value()) {
     return std::nullopt;  // a single cell
   }
-  return Positions{
-      static_cast<size_t>(*hidden), static_cast<size_t>(*weights), static_cast<size_t>(*at("has_biases")),
-      static_cast<size_t>(*layers), static_cast<size_t>(*at("dropout")), static_cast<size_t>(*at("train")),
-      static_cast<size_t>(*at("bidirectional"))};
+  return Positions{static_cast<size_t>(*hidden),
+                   static_cast<size_t>(*weights),
+                   static_cast<size_t>(*at("has_biases")),
+                   static_cast<size_t>(*layers),
+                   static_cast<size_t>(*at("dropout")),
+                   static_cast<size_t>(*at("train")),
+                   static_cast<size_t>(*at("bidirectional"))};
 }
 
 // Layer `layer`'s part of a hidden state of shape (layers * directions, batch, features).
@@ -60,12 +63,10 @@ bool run_recurrent_layers(const c10::OperatorHandle& op, torch::jit::Stack* stac
   const int64_t directions = arguments[positions->bidirectional].toBool() ? 2 : 1;
   const std::vector<at::Tensor> weights = arguments[positions->weights].toTensorVector();
   const bool is_lstm = arguments[positions->hidden].isTensorList();
-  const std::vector<at::Tensor> hidden = is_lstm
-      ? arguments[positions->hidden].toTensorVector()
-      : std::vector<at::Tensor>{arguments[positions->hidden].toTensor()};
-  TORCH_CHECK(
-      weights.size() % static_cast<size_t>(layers) == 0, "expected the same number of weights for each of ", layers,
-      " layers, got ", weights.size(), " in all");
+  const std::vector<at::Tensor> hidden = is_lstm ? arguments[positions->hidden].toTensorVector()
+                                                 : std::vector<at::Tensor>{arguments[positions->hidden].toTensor()};
+  TORCH_CHECK(weights.size() % static_cast<size_t>(layers) == 0, "expected the same number of weights for each of ",
+              layers, " layers, got ", weights.size(), " in all");
   const size_t per_layer = weights.size() / static_cast<size_t>(layers);
 
   c10::IValue input = arguments[0];
@@ -83,8 +84,7 @@ bool run_recurrent_layers(const c10::OperatorHandle& op, torch::jit::Stack* stac
       call[positions->hidden] = layer_part(hidden[0], layer, directions);
     }
     const auto begin = weights.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(layer) * per_layer);
-    call[positions->weights] =
-        c10::List<at::Tensor>(at::ArrayRef<at::Tensor>(&*begin, per_layer));
+    call[positions->weights] = c10::List<at::Tensor>(at::ArrayRef<at::Tensor>(&*begin, per_layer));
     call[positions->layers] = int64_t{1};
     call[positions->dropout] = 0.0;
     op.callBoxed(&call);

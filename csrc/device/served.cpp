@@ -10,9 +10,8 @@
 
 namespace flagos {
 bool is_served_by_device(std::string_view overload) {
-  return std::any_of(kServedOverloads.begin(), kServedOverloads.end(), [overload](const ServedOverload& row) {
-    return row.name == overload;
-  });
+  return std::any_of(kServedOverloads.begin(), kServedOverloads.end(),
+                     [overload](const ServedOverload& row) { return row.name == overload; });
 }
 
 void log_served(uint32_t number) {
@@ -34,8 +33,7 @@ const char* served_kind_text(ServedKind kind) {
 }
 
 void register_served_operators() {
-  static torch::Library library(
-      torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   library.impl("empty.memory_format", TORCH_FN(served::empty));
   library.impl("empty_strided", TORCH_FN(served::empty_strided));
   library.impl("as_strided", TORCH_FN(served::as_strided));

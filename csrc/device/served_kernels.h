@@ -7,44 +7,27 @@
 
 namespace flagos::served {
 
-at::Tensor empty(
-    c10::SymIntArrayRef size,
-    std::optional<at::ScalarType> dtype,
-    std::optional<at::Layout> layout,
-    std::optional<at::Device> device,
-    std::optional<bool> pin_memory,
-    std::optional<at::MemoryFormat> memory_format);
-at::Tensor empty_strided(
-    c10::SymIntArrayRef size,
-    c10::SymIntArrayRef stride,
-    std::optional<at::ScalarType> dtype,
-    std::optional<at::Layout> layout,
-    std::optional<at::Device> device,
-    std::optional<bool> pin_memory);
+at::Tensor empty(c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                 std::optional<at::Device> device, std::optional<bool> pin_memory,
+                 std::optional<at::MemoryFormat> memory_format);
+at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::optional<at::ScalarType> dtype,
+                         std::optional<at::Layout> layout, std::optional<at::Device> device,
+                         std::optional<bool> pin_memory);
 
-at::Tensor as_strided(
-    const at::Tensor& self,
-    c10::SymIntArrayRef size,
-    c10::SymIntArrayRef stride,
-    std::optional<c10::SymInt> storage_offset);
+at::Tensor as_strided(const at::Tensor& self, c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
+                      std::optional<c10::SymInt> storage_offset);
 at::Tensor reshape_alias(const at::Tensor& self, c10::SymIntArrayRef size, c10::SymIntArrayRef stride);
 at::Tensor unfold(const at::Tensor& self, int64_t dimension, int64_t size, int64_t step);
 at::Tensor view(const at::Tensor& self, c10::SymIntArrayRef size);
 at::Tensor view_as_complex(const at::Tensor& self);
 at::Tensor view_as_real(const at::Tensor& self);
 
-const at::Tensor& resize_(
-    const at::Tensor& self,
-    c10::SymIntArrayRef size,
-    std::optional<at::MemoryFormat> memory_format);
+const at::Tensor& resize_(const at::Tensor& self, c10::SymIntArrayRef size,
+                          std::optional<at::MemoryFormat> memory_format);
 at::Tensor& set_(at::Tensor& self);
 at::Tensor& set_storage(at::Tensor& self, at::Storage source);
-at::Tensor& set_storage_offset(
-    at::Tensor& self,
-    at::Storage source,
-    c10::SymInt storage_offset,
-    c10::SymIntArrayRef size,
-    c10::SymIntArrayRef stride);
+at::Tensor& set_storage_offset(at::Tensor& self, at::Storage source, c10::SymInt storage_offset,
+                               c10::SymIntArrayRef size, c10::SymIntArrayRef stride);
 at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source);
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from);
 

@@ -14,13 +14,10 @@
 namespace flagos::served {
 namespace {
 
-// Grows `storage` where a tensor of this geometry would reach beyond its end. Called before the tensor changes: it may throw.
-void make_room(
-    const at::Storage& storage,
-    size_t item,
-    int64_t offset,
-    at::IntArrayRef size,
-    at::OptionalIntArrayRef stride) {
+// Grows `storage` where a tensor of this geometry would reach beyond its end. Called before the tensor changes: it may
+// throw.
+void make_room(const at::Storage& storage, size_t item, int64_t offset, at::IntArrayRef size,
+               at::OptionalIntArrayRef stride) {
   const auto first = static_cast<size_t>(offset);
   const size_t bytes = stride.has_value() ? at::detail::computeStorageNbytes(size, *stride, item, first)
                                           : at::detail::computeStorageNbytesContiguous(size, item, first);
@@ -37,18 +34,18 @@ void set_geometry(const at::Tensor& self, at::IntArrayRef size, at::OptionalIntA
   }
 }
 
-void set_to(at::Tensor& self, const at::Storage& source, int64_t offset, at::IntArrayRef size, at::OptionalIntArrayRef stride) {
+void set_to(at::Tensor& self, const at::Storage& source, int64_t offset, at::IntArrayRef size,
+            at::OptionalIntArrayRef stride) {
   TORCH_CHECK(offset >= 0, "Tensor: invalid storage offset ", offset);
-  TORCH_CHECK(
-      source.device() == self.device(), "Attempted to set the storage of a tensor on device \"", self.device(),
-      "\" to a storage on different device \"", source.device(),
-      "\".  This is no longer allowed; the devices must match.");
+  TORCH_CHECK(source.device() == self.device(), "Attempted to set the storage of a tensor on device \"", self.device(),
+              "\" to a storage on different device \"", source.device(),
+              "\".  This is no longer allowed; the devices must match.");
   for (const int64_t extent : size) {
     TORCH_CHECK(extent >= 0, "set_: negative size in ", size);
   }
   if (stride.has_value()) {
-    TORCH_CHECK(
-        size.size() == stride->size(), "unequal size length (", size.size(), ") and stride length (", stride->size(), ")");
+    TORCH_CHECK(size.size() == stride->size(), "unequal size length (", size.size(), ") and stride length (",
+                stride->size(), ")");
     for (const int64_t step : *stride) {
       TORCH_CHECK(step >= 0, "set_: negative stride in ", *stride);
     }
@@ -61,10 +58,8 @@ void set_to(at::Tensor& self, const at::Storage& source, int64_t offset, at::Int
 
 }  // namespace
 
-const at::Tensor& resize_(
-    const at::Tensor& self,
-    c10::SymIntArrayRef size,
-    std::optional<at::MemoryFormat> memory_format) {
+const at::Tensor& resize_(const at::Tensor& self, c10::SymIntArrayRef size,
+                          std::optional<at::MemoryFormat> memory_format) {
   const ServedCall call(served_number("resize_"));
   const at::IntArrayRef sizes = C10_AS_INTARRAYREF_SLOW(size);
   for (const int64_t extent : sizes) {
@@ -79,8 +74,8 @@ const at::Tensor& resize_(
     TORCH_CHECK(*memory_format != at::MemoryFormat::Preserve, "Unsupported memory format ", *memory_format);
     self.unsafeGetTensorImpl()->empty_tensor_restride(*memory_format);
   }
-  if (C10_UNLIKELY(
-          at::globalContext().deterministicAlgorithms() && at::globalContext().deterministicFillUninitializedMemory())) {
+  if (C10_UNLIKELY(at::globalContext().deterministicAlgorithms() &&
+                   at::globalContext().deterministicFillUninitializedMemory())) {
     at::native::fill_resize_deterministic_(self, before);
   }
   return self;
@@ -89,8 +84,8 @@ const at::Tensor& resize_(
 at::Tensor& set_(at::Tensor& self) {
   const ServedCall call(served_number("set_"));
   const c10::DeviceGuard guard(self.device());
-  const at::Storage storage(
-      c10::Storage::use_byte_size_t(), 0, flagos_allocator()->allocate(0), flagos_allocator(), /*resizable=*/true);
+  const at::Storage storage(c10::Storage::use_byte_size_t(), 0, flagos_allocator()->allocate(0), flagos_allocator(),
+                            /*resizable=*/true);
   set_to(self, storage, 0, {0}, std::nullopt);
   return self;
 }
@@ -102,27 +97,21 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source) {
   return self;
 }
 
-at::Tensor& set_storage_offset(
-    at::Tensor& self,
-    at::Storage source,
-    c10::SymInt storage_offset,
-    c10::SymIntArrayRef size,
-    c10::SymIntArrayRef stride) {
+at::Tensor& set_storage_offset(at::Tensor& self, at::Storage source, c10::SymInt storage_offset,
+                               c10::SymIntArrayRef size, c10::SymIntArrayRef stride) {
   const ServedCall call(served_number("set_.source_Storage_storage_offset"));
   const at::IntArrayRef strides = C10_AS_INTARRAYREF_SLOW(stride);
   const at::IntArrayRef sizes = C10_AS_INTARRAYREF_SLOW(size);
-  set_to(
-      self, source, storage_offset.expect_int(), sizes,
-      strides.empty() && !sizes.empty() ? at::OptionalIntArrayRef() : at::OptionalIntArrayRef(strides));
+  set_to(self, source, storage_offset.expect_int(), sizes,
+         strides.empty() && !sizes.empty() ? at::OptionalIntArrayRef() : at::OptionalIntArrayRef(strides));
   return self;
 }
 
 at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
   const ServedCall call(served_number("set_.source_Tensor"));
   if (!self.is_same(source)) {
-    TORCH_CHECK(
-        self.scalar_type() == source.scalar_type(), "set_: expected a source of type ", self.scalar_type(), ", got ",
-        source.scalar_type());
+    TORCH_CHECK(self.scalar_type() == source.scalar_type(), "set_: expected a source of type ", self.scalar_type(),
+                ", got ", source.scalar_type());
     set_to(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
   }
   return self;

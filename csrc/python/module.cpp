@@ -32,9 +32,8 @@ namespace py = pybind11;
 // The shipped routing files lie beside this shared object.
 std::string config_folder() {
   Dl_info info;
-  TORCH_CHECK(
-      dladdr(reinterpret_cast<const void*>(&config_folder), &info) != 0 && info.dli_fname != nullptr,
-      "flagos: the folder of torch_fl._C cannot be found");
+  TORCH_CHECK(dladdr(reinterpret_cast<const void*>(&config_folder), &info) != 0 && info.dli_fname != nullptr,
+              "flagos: the folder of torch_fl._C cannot be found");
   return (std::filesystem::path(info.dli_fname).parent_path() / "configs").string();
 }
 
@@ -61,8 +60,9 @@ void lazy_init() {
 std::string dtype_text(c10::ScalarType type) {
   using enum c10::ScalarType;
   static const std::map<c10::ScalarType, const char*> names = {
-      {Half, "f16"},   {BFloat16, "bf16"}, {Float, "f32"}, {Double, "f64"}, {Char, "i8"},           {Short, "i16"},
-      {Int, "i32"},    {Long, "i64"},      {Byte, "u8"},   {Bool, "bool"},  {ComplexFloat, "c64"}, {ComplexDouble, "c128"},
+      {Half, "f16"}, {BFloat16, "bf16"}, {Float, "f32"},        {Double, "f64"},
+      {Char, "i8"},  {Short, "i16"},     {Int, "i32"},          {Long, "i64"},
+      {Byte, "u8"},  {Bool, "bool"},     {ComplexFloat, "c64"}, {ComplexDouble, "c128"},
   };
   const auto found = names.find(type);
   return found == names.end() ? std::string(c10::getDtypeNames(type).first) : found->second;
@@ -117,9 +117,9 @@ py::list backends_list() {
     py::dict row;
     row["name"] = std::string(backend.name);
     row["available"] = own || none;
-    row["why"] = own ? "kernels of the accelerator"
-        : none       ? "decomposition, else a trip to the CPU"
-                     : "not part of this build or of this accelerator";
+    row["why"] = own    ? "kernels of the accelerator"
+                 : none ? "decomposition, else a trip to the CPU"
+                        : "not part of this build or of this accelerator";
     row["overloads"] = own ? kernels : none ? entries.size() : 0;
     rows.append(row);
   }
@@ -161,9 +161,9 @@ py::list check_config(const std::string& path) {
     row["file"] = problem.place.file;
     row["line"] = problem.place.line;
     row["column"] = problem.place.column;
-    row["severity"] = problem.severity == Severity::kError ? "error"
-        : problem.severity == Severity::kWarning           ? "warning"
-                                                           : "note";
+    row["severity"] = problem.severity == Severity::kError     ? "error"
+                      : problem.severity == Severity::kWarning ? "warning"
+                                                               : "note";
     row["message"] = problem.message;
     rows.append(row);
   }
@@ -218,23 +218,22 @@ void define_device(py::module_& module) {
   define(module, "set_device", &set_device);
   define(module, "exchange_device", &exchange_device);
   define(module, "lazy_init", &lazy_init);
-  define(module, "is_initialized", +[]() {
-    return initialized.load() && !torch::utils::is_device_in_bad_fork(c10::DeviceType::PrivateUse1);
-  });
-  define(module, "is_in_bad_fork", +[]() {
-    return torch::utils::is_device_in_bad_fork(c10::DeviceType::PrivateUse1);
-  });
-  define(module, "synchronize", +[](c10::DeviceIndex index) {
-    accelerator().guard()->synchronizeDevice(check_device_index(index));
-  });
+  define(
+      module, "is_initialized",
+      +[]() { return initialized.load() && !torch::utils::is_device_in_bad_fork(c10::DeviceType::PrivateUse1); });
+  define(module, "is_in_bad_fork", +[]() { return torch::utils::is_device_in_bad_fork(c10::DeviceType::PrivateUse1); });
+  define(
+      module, "synchronize",
+      +[](c10::DeviceIndex index) { accelerator().guard()->synchronizeDevice(check_device_index(index)); });
   define(module, "device_properties", &properties_dict);
   define(module, "mem_get_info", +[](c10::DeviceIndex index) { return memory_info(check_device_index(index)); });
   define(module, "set_memory_limit", &set_memory_limit);
   define(module, "default_generator", &default_generator_object);
-  define(module, "drain_backward_threads", +[]() {
-    const py::gil_scoped_release no_gil;
-    drain_backward_threads();
-  });
+  define(
+      module, "drain_backward_threads", +[]() {
+        const py::gil_scoped_release no_gil;
+        drain_backward_threads();
+      });
 }
 
 void define_routing(py::module_& module) {

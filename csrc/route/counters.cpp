@@ -18,9 +18,7 @@ class Counter {
   void add(uint64_t amount) {
     value_.store(value_.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
   }
-  uint64_t read() const {
-    return value_.load(std::memory_order_relaxed);
-  }
+  uint64_t read() const { return value_.load(std::memory_order_relaxed); }
 
  private:
   std::atomic<uint64_t> value_{0};
@@ -159,25 +157,21 @@ class ShardLease {
     const std::lock_guard lock(all.mutex);
     all.idle.push_back(shard_);
   }
-  Shard& shard() {
-    return *shard_;
-  }
+  Shard& shard() { return *shard_; }
 
  private:
   Shard* shard_;
 };
 
-// Destructors of other thread-local objects may run, and count, after the thread's own lease has gone: by then its shard
-// may belong to a new thread. A plain pointer stays readable to the end of the thread and tells.
+// Destructors of other thread-local objects may run, and count, after the thread's own lease has gone: by then its
+// shard may belong to a new thread. A plain pointer stays readable to the end of the thread and tells.
 constinit thread_local Shard* thread_shard = nullptr;
 constinit thread_local bool thread_ends = false;
 
 struct ThreadLease {
   ShardLease lease;
 
-  ThreadLease() {
-    thread_shard = &lease.shard();
-  }
+  ThreadLease() { thread_shard = &lease.shard(); }
   ThreadLease(const ThreadLease&) = delete;
   ThreadLease& operator=(const ThreadLease&) = delete;
   ~ThreadLease() {

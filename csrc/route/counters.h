@@ -1,7 +1,8 @@
-// Counts of calls, bytes and time per (overload, backend, dtypes, reason), exact under threads and readable while they run.
+// Counts of calls, bytes and time per (overload, backend, dtypes, reason), exact under threads and readable while they
+// run.
 //
-// Each thread owns a shard and is its only writer, so counting takes no lock and no atomic read-modify-write. Readers walk
-// all shards. When a thread ends, its shard is kept and handed to the next new thread.
+// Each thread owns a shard and is its only writer, so counting takes no lock and no atomic read-modify-write. Readers
+// walk all shards. When a thread ends, its shard is kept and handed to the next new thread.
 #pragma once
 
 #include "route/backend.h"
@@ -23,7 +24,8 @@ enum class Reason : uint8_t {
 
 const char* reason_text(Reason reason);
 
-/// `overload` numbers an operator entry; `dtypes` packs up to eight scalar types, newest in the low byte, each plus one.
+/// `overload` numbers an operator entry; `dtypes` packs up to eight scalar types, newest in the low byte, each plus
+/// one.
 struct CallKey {
   uint32_t overload = 0;
   Backend backend = Backend::kNone;
@@ -47,8 +49,8 @@ void count_call(const CallKey& key, uint64_t bytes_to_host = 0, uint64_t bytes_f
 /// Sums over all threads since the last reset, in no particular order.
 std::vector<CallTotals> read_counters();
 
-/// Later reads start from here. Calls that run meanwhile are counted on one side or the other, never twice or never; the
-/// bytes and time of such a call may fall on the other side than the call.
+/// Later reads start from here. Calls that run meanwhile are counted on one side or the other, never twice or never;
+/// the bytes and time of such a call may fall on the other side than the call.
 void reset_counters();
 
 }  // namespace flagos

@@ -105,12 +105,11 @@ class Parser {
     if (body.empty()) {
       return;
     }
-    const auto column_of = [&whole](std::string_view part) {
-      return static_cast<int>(part.data() - whole.data()) + 1;
-    };
+    const auto column_of = [&whole](std::string_view part) { return static_cast<int>(part.data() - whole.data()) + 1; };
     const Place place{path, number, column_of(body)};
     const auto starts_word = [body](std::string_view word) {
-      return body.starts_with(word) && (body.size() == word.size() || body[word.size()] == ' ' || body[word.size()] == '\t');
+      return body.starts_with(word) &&
+             (body.size() == word.size() || body[word.size()] == ' ' || body[word.size()] == '\t');
     };
     const size_t equals = body.find('=');
     constexpr std::string_view kTorch = "torch";
@@ -123,7 +122,8 @@ class Parser {
       }
       const std::filesystem::path included{std::string(target)};
       const Place target_place{path, number, column_of(target)};
-      parse((included.is_absolute() ? included : std::filesystem::path(path).parent_path() / included).string(), target_place);
+      parse((included.is_absolute() ? included : std::filesystem::path(path).parent_path() / included).string(),
+            target_place);
       return;
     }
     if (starts_word(kTorch) || after_torch.starts_with('<') || after_torch.starts_with('>') ||
@@ -147,7 +147,8 @@ class Parser {
       return;
     }
     const std::string_view right = trim(body.substr(equals + 1));
-    const Place right_place{path, number, right.empty() ? column_of(body) + static_cast<int>(equals) + 1 : column_of(right)};
+    const Place right_place{path, number,
+                            right.empty() ? column_of(body) + static_cast<int>(equals) + 1 : column_of(right)};
     const size_t before = result_.problems.size();
     parsed.candidates = parse_route(std::string(right), right_place, result_.problems, &parsed.candidate_places);
     if (const auto [first, fresh] = seen.emplace(parsed.name, number); !fresh) {
@@ -181,13 +182,14 @@ class Parser {
         report(place, in_quotes(text) + " is not a version such as 2.11");
         return;
       }
-      const bool holds = symbol == ">=" ? *present >= *wanted
-          : symbol == "<="              ? *present <= *wanted
-          : symbol == "=="              ? *present == *wanted
-          : symbol == ">"               ? *present > *wanted
-                                        : *present < *wanted;
+      const bool holds = symbol == ">="   ? *present >= *wanted
+                         : symbol == "<=" ? *present <= *wanted
+                         : symbol == "==" ? *present == *wanted
+                         : symbol == ">"  ? *present > *wanted
+                                          : *present < *wanted;
       if (!holds) {
-        report(place, "this file is for torch " + std::string(symbol) + " " + std::string(text) + "; torch here is " + torch_version_);
+        report(place, "this file is for torch " + std::string(symbol) + " " + std::string(text) + "; torch here is " +
+                          torch_version_);
       }
       return;
     }
@@ -211,9 +213,9 @@ std::string to_string(const Place& place) {
 }
 
 std::string to_string(const Problem& problem) {
-  const char* severity = problem.severity == Severity::kError ? "error"
-      : problem.severity == Severity::kWarning                ? "warning"
-                                                              : "note";
+  const char* severity = problem.severity == Severity::kError     ? "error"
+                         : problem.severity == Severity::kWarning ? "warning"
+                                                                  : "note";
   return to_string(problem.place) + ": " + severity + ": " + problem.message;
 }
 
@@ -230,11 +232,8 @@ std::optional<std::string> read_file(const std::string& path) {
   return stream.bad() ? std::nullopt : std::optional<std::string>(std::move(text));
 }
 
-std::vector<Candidate> parse_route(
-    const std::string& text,
-    const Place& place,
-    std::vector<Problem>& problems,
-    std::vector<Place>* candidate_places) {
+std::vector<Candidate> parse_route(const std::string& text, const Place& place, std::vector<Problem>& problems,
+                                   std::vector<Place>* candidate_places) {
   std::vector<Candidate> candidates;
   std::set<Backend> seen;
   const std::string_view whole(text);
@@ -259,7 +258,8 @@ std::vector<Candidate> parse_route(
       }
       const std::string name(word);
       problems.push_back(
-          {at, Severity::kError, "unknown backend " + in_quotes(name) + did_you_mean(name, names) + " (known: " + known + ")"});
+          {at, Severity::kError,
+           "unknown backend " + in_quotes(name) + did_you_mean(name, names) + " (known: " + known + ")"});
     } else if (!seen.insert(*backend).second) {
       problems.push_back(
           {at, Severity::kError, "'" + std::string(word) + "' stands earlier in this route and accepts every call"});

@@ -4,8 +4,8 @@
 //   file      = { line }
 //   line      = [ "include" path | "torch" comparison version | name "=" route ] [ "#" comment ]
 //   route     = backend { ">" backend }
-// `name` is an overload (`add.Tensor`) or `default`. Conditions in parentheses belong to a later stage of the language and
-// are refused with that reason.
+// `name` is an overload (`add.Tensor`) or `default`. Conditions in parentheses belong to a later stage of the language
+// and are refused with that reason.
 #pragma once
 
 #include "route/route.h"
@@ -64,10 +64,7 @@ std::optional<std::string> read_file(const std::string& path);
 RoutingFile parse_routing_file(const std::string& path, const std::string& torch_version, const FileReader& reader);
 
 /// Parses the right side of a line, as FLAGOS_OP_* gives it. `place` is where problems are reported.
-std::vector<Candidate> parse_route(
-    const std::string& text,
-    const Place& place,
-    std::vector<Problem>& problems,
-    std::vector<Place>* candidate_places = nullptr);
+std::vector<Candidate> parse_route(const std::string& text, const Place& place, std::vector<Problem>& problems,
+                                   std::vector<Place>* candidate_places = nullptr);
 
 }  // namespace flagos

@@ -36,8 +36,8 @@ void set_log(std::string_view words) {
       for (const auto& row : kWords) {
         names.emplace_back(row.first);
       }
-      throw std::invalid_argument(
-          "FLAGOS_LOG: unknown word '" + word + "'" + did_you_mean(word, names) + " (known: dispatch, fallback, device)");
+      throw std::invalid_argument("FLAGOS_LOG: unknown word '" + word + "'" + did_you_mean(word, names) +
+                                  " (known: dispatch, fallback, device)");
     }
   }
   uint32_t before = listeners.load();

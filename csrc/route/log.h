@@ -18,8 +18,8 @@ inline bool listens(LogFlag flag) {
   return (listeners.load(std::memory_order_relaxed) & flag) != 0;
 }
 
-/// Replaces the log flags by those in `words`, as in "dispatch,fallback". Throws std::invalid_argument naming the word that
-/// is unknown, with the nearest known one, and changes nothing then.
+/// Replaces the log flags by those in `words`, as in "dispatch,fallback". Throws std::invalid_argument naming the word
+/// that is unknown, with the nearest known one, and changes nothing then.
 void set_log(std::string_view words);
 
 void set_timing(bool on);

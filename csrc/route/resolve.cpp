@@ -62,7 +62,8 @@ class Resolver {
       }
     }
     for (const auto& [name, line] : effective) {
-      if (!file.old_form || catalogue_.overloads.at(name).spelling != Spelling::kInPlace || !inert(name, line, effective)) {
+      if (!file.old_form || catalogue_.overloads.at(name).spelling != Spelling::kInPlace ||
+          !inert(name, line, effective)) {
         assign(name, line);
       }
     }
@@ -94,10 +95,9 @@ class Resolver {
     for (const auto& [name, resolved] : result_.routes) {
       const OverloadFacts& facts = catalogue_.overloads.at(name);
       if (resolved.route->candidates.front().backend == Backend::kNone && facts.routed_by_default) {
-        report(
-            places_.at(name),
-            "'" + name + "' is routed to 'none' although " + std::string(backend_name(catalogue_.accelerator_backend)) +
-                " has a kernel for it");
+        report(places_.at(name), "'" + name + "' is routed to 'none' although " +
+                                     std::string(backend_name(catalogue_.accelerator_backend)) +
+                                     " has a kernel for it");
       }
     }
   }
@@ -122,7 +122,8 @@ class Resolver {
   std::string unavailable(Backend backend) const {
     const std::string name(backend_name(backend));
     if (backend == Backend::kHost || backend == Backend::kCuda || backend == Backend::kGcu) {
-      return "backend '" + name + "' belongs to another accelerator; this process runs '" + catalogue_.accelerator_name + "'";
+      return "backend '" + name + "' belongs to another accelerator; this process runs '" +
+             catalogue_.accelerator_name + "'";
     }
     return "backend '" + name + "' is not available in this process";
   }
@@ -138,9 +139,8 @@ class Resolver {
         report(line.candidate_places[i], unavailable(backend));
         good = false;
       } else if (!facts.backing_kernel) {
-        report(
-            line.candidate_places[i],
-            "backend '" + std::string(backend_name(backend)) + "' has no kernel for '" + line.name + "'");
+        report(line.candidate_places[i],
+               "backend '" + std::string(backend_name(backend)) + "' has no kernel for '" + line.name + "'");
         good = false;
       }
     }
@@ -155,11 +155,10 @@ class Resolver {
         continue;
       }
       if (intern_route(other->second.candidates) != intern_route(line.candidates)) {
-        report(
-            line.place,
-            "this line is inert: '" + name + "' follows '" + sibling + "' (line " +
-                std::to_string(other->second.place.line) + ")",
-            Severity::kWarning);
+        report(line.place,
+               "this line is inert: '" + name + "' follows '" + sibling + "' (line " +
+                   std::to_string(other->second.place.line) + ")",
+               Severity::kWarning);
         assign(name, other->second);
         return true;
       }
@@ -184,20 +183,15 @@ class Resolver {
 }  // namespace
 
 bool ResolvedRoutes::has_errors() const {
-  return std::any_of(problems.begin(), problems.end(), [](const Problem& problem) {
-    return problem.severity == Severity::kError;
-  });
+  return std::any_of(problems.begin(), problems.end(),
+                     [](const Problem& problem) { return problem.severity == Severity::kError; });
 }
 
-ResolvedRoutes resolve_routes(
-    const RoutingFile& file,
-    const std::vector<RouteOverride>& overrides,
-    const Catalogue& catalogue,
-    bool strict) {
+ResolvedRoutes resolve_routes(const RoutingFile& file, const std::vector<RouteOverride>& overrides,
+                              const Catalogue& catalogue, bool strict) {
   ResolvedRoutes result;
   result.problems = file.problems;
-  result.default_route = {
-      intern_route({{catalogue.accelerator_backend}, {Backend::kNone}}), "built in"};
+  result.default_route = {intern_route({{catalogue.accelerator_backend}, {Backend::kNone}}), "built in"};
   Resolver resolver(catalogue, result);
   resolver.apply_file(file);
   for (const RouteOverride& override : overrides) {
@@ -211,9 +205,8 @@ ResolvedRoutes resolve_routes(
     const auto found = std::find(file.files.begin(), file.files.end(), problem.place.file);
     return std::make_tuple(found - file.files.begin(), problem.place.line, problem.place.column);
   };
-  std::stable_sort(result.problems.begin(), result.problems.end(), [&position](const Problem& a, const Problem& b) {
-    return position(a) < position(b);
-  });
+  std::stable_sort(result.problems.begin(), result.problems.end(),
+                   [&position](const Problem& a, const Problem& b) { return position(a) < position(b); });
   return result;
 }
 

@@ -15,10 +15,10 @@ enum class Spelling { kFunctional, kInPlace, kOut };
 struct OverloadFacts {
   std::string family;  ///< equal for the spellings of one family
   Spelling spelling = Spelling::kFunctional;
-  bool routable = false;          ///< has a router entry
-  bool backing_kernel = false;    ///< the accelerator's own backend can run it
-  bool routed_by_default = false; ///< it has a kernel there, not only a composite of other overloads
-  bool served_by_device = false;  ///< allocation, view, metadata or transfer: not routable
+  bool routable = false;           ///< has a router entry
+  bool backing_kernel = false;     ///< the accelerator's own backend can run it
+  bool routed_by_default = false;  ///< it has a kernel there, not only a composite of other overloads
+  bool served_by_device = false;   ///< allocation, view, metadata or transfer: not routable
 };
 
 /// What this process knows about overloads.
@@ -50,11 +50,8 @@ struct RouteOverride {
 
 /// Resolves `file` and then `overrides`. `strict` also makes an error of an overload routed to `none` for which the
 /// accelerator has a kernel. Never throws.
-ResolvedRoutes resolve_routes(
-    const RoutingFile& file,
-    const std::vector<RouteOverride>& overrides,
-    const Catalogue& catalogue,
-    bool strict);
+ResolvedRoutes resolve_routes(const RoutingFile& file, const std::vector<RouteOverride>& overrides,
+                              const Catalogue& catalogue, bool strict);
 
 /// The overload that `suffix` of a FLAGOS_OP_<suffix> variable names ("." is written "__"), or "" if there is none.
 std::string overload_from_variable(const std::string& suffix, const Catalogue& catalogue);

@@ -78,9 +78,13 @@ const std::array<Row, 9> kRows = {{
        s.refuse_round_trips = value == "error";
      }},
     {"FLAGOS_STRICT_ROUTES", "0", "1: an overload routed to 'none' although the accelerator has a kernel is an error",
-     [](Settings& s, const std::string& name, const std::string& value) { s.strict_routes = parse_switch(name, value); }},
+     [](Settings& s, const std::string& name, const std::string& value) {
+       s.strict_routes = parse_switch(name, value);
+     }},
     {"FLAGOS_USE_FLAGGEMS", "0", "1: load the accelerator's FlagGems routing file instead of its own",
-     [](Settings& s, const std::string& name, const std::string& value) { s.use_flaggems = parse_switch(name, value); }},
+     [](Settings& s, const std::string& name, const std::string& value) {
+       s.use_flaggems = parse_switch(name, value);
+     }},
 }};
 
 Settings& installed() {

@@ -10,7 +10,7 @@ namespace flagos {
 /// One variable as `flagos doctor` shows it.
 struct Setting {
   std::string name;
-  std::string value;          ///< in force
+  std::string value;  ///< in force
   std::string default_value;
   bool from_environment = false;
   std::string help;
@@ -39,7 +39,8 @@ Settings read_settings(const char* const* environment);
 const Settings& settings();
 void install_settings(Settings values);
 
-/// Bytes from "1048576", "512K", "64M" or "2G" (powers of 1024). Throws std::invalid_argument naming `name` and the value.
+/// Bytes from "1048576", "512K", "64M" or "2G" (powers of 1024). Throws std::invalid_argument naming `name` and the
+/// value.
 size_t parse_bytes(const std::string& name, const std::string& text);
 
 }  // namespace flagos

@@ -7,8 +7,8 @@
 namespace flagos {
 namespace {
 
-// Length of the UTF-8 sequence at the start of `text`, or 0 if there is none: overlong forms, surrogates and numbers above
-// U+10FFFF are none (RFC 3629).
+// Length of the UTF-8 sequence at the start of `text`, or 0 if there is none: overlong forms, surrogates and numbers
+// above U+10FFFF are none (RFC 3629).
 size_t utf8_length(std::string_view text) {
   const auto byte = [text](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
   const auto continues = [&byte](size_t i) { return (byte(i) & 0xC0U) == 0x80U; };
@@ -55,7 +55,8 @@ std::vector<std::string> split_words(std::string_view text, char separator) {
 }
 
 std::string in_quotes(std::string_view text) {
-  constexpr std::array<char, 16> kDigits = {'0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'};
+  constexpr std::array<char, 16> kDigits = {'0', '1', '2', '3', '4', '5', '6', '7',
+                                            '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'};
   std::string result = "'";
   while (!text.empty()) {
     const auto first = static_cast<unsigned char>(text.front());

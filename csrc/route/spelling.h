@@ -13,8 +13,8 @@ std::vector<std::string> split_words(std::string_view text, char separator);
 /// `text` without blanks at both ends.
 std::string_view trim(std::string_view text);
 
-/// `text` between single quotes, fit for a message whatever a file held: control characters and bytes that are not UTF-8
-/// are written \xNN.
+/// `text` between single quotes, fit for a message whatever a file held: control characters and bytes that are not
+/// UTF-8 are written \xNN.
 std::string in_quotes(std::string_view text);
 
 /// Number of single-character edits (insert, delete, replace, swap of neighbours) from `a` to `b`.

@@ -20,22 +20,18 @@
 namespace flagos {
 namespace {
 
-// CPU tensors that an operator takes beside device tensors, as it does on CUDA. Neither the schema nor the CPU kernel tells.
+// CPU tensors that an operator takes beside device tensors, as it does on CUDA. Neither the schema nor the CPU kernel
+// tells.
 struct CpuArgument {
   const char* overload;
   const char* argument;
 };
 constexpr std::array kCpuArguments = {
-    CpuArgument{"index.Tensor", "indices"},
-    CpuArgument{"index.Tensor_out", "indices"},
-    CpuArgument{"_unsafe_index.Tensor", "indices"},
-    CpuArgument{"index_put", "indices"},
-    CpuArgument{"index_put_", "indices"},
-    CpuArgument{"_index_put_impl_", "indices"},
-    CpuArgument{"_unsafe_index_put", "indices"},
-    CpuArgument{"lstm.data", "batch_sizes"},
-    CpuArgument{"gru.data", "batch_sizes"},
-    CpuArgument{"rnn_tanh.data", "batch_sizes"},
+    CpuArgument{"index.Tensor", "indices"},         CpuArgument{"index.Tensor_out", "indices"},
+    CpuArgument{"_unsafe_index.Tensor", "indices"}, CpuArgument{"index_put", "indices"},
+    CpuArgument{"index_put_", "indices"},           CpuArgument{"_index_put_impl_", "indices"},
+    CpuArgument{"_unsafe_index_put", "indices"},    CpuArgument{"lstm.data", "batch_sizes"},
+    CpuArgument{"gru.data", "batch_sizes"},         CpuArgument{"rnn_tanh.data", "batch_sizes"},
     CpuArgument{"rnn_relu.data", "batch_sizes"},
 };
 
@@ -88,8 +84,8 @@ OperatorEntry& add_entry(Registry& all, const c10::OperatorHandle& op) {
 
 void set_route(OperatorEntry& entry, const Route* route) {
   entry.route.store(route, std::memory_order_release);
-  entry.direct.store(
-      entry.backing_kernel && route->candidates.front().backend == accelerator_backend, std::memory_order_release);
+  entry.direct.store(entry.backing_kernel && route->candidates.front().backend == accelerator_backend,
+                     std::memory_order_release);
 }
 
 const Route* route_for(const Registry& all, const OperatorEntry& entry) {
@@ -102,9 +98,9 @@ const Route* route_for(const Registry& all, const OperatorEntry& entry) {
 
 const CompiledOverload* compiled_overload(const std::string& name) {
   const auto table = compiled_overloads();
-  const auto found = std::lower_bound(table.begin(), table.end(), name, [](const CompiledOverload& row, const std::string& key) {
-    return row.name < key;
-  });
+  const auto found =
+      std::lower_bound(table.begin(), table.end(), name,
+                       [](const CompiledOverload& row, const std::string& key) { return row.name < key; });
   return found != table.end() && found->name == name ? &*found : nullptr;
 }
 
@@ -124,9 +120,9 @@ void register_where_needed(Registry& all, OperatorEntry& entry) {
   }
   c10::KernelFunction kernel = entry.unboxed ? compiled_overload(entry.name)->make_kernel(entry)
                                              : c10::KernelFunction::makeFromBoxedKernel(entry.router);
-  all.registrations.push_back(c10::Dispatcher::singleton().registerImpl(
-      entry.op.operator_name(), c10::DispatchKey::PrivateUse1, std::move(kernel), std::nullopt, nullptr,
-      "torch_fl router"));
+  all.registrations.push_back(
+      c10::Dispatcher::singleton().registerImpl(entry.op.operator_name(), c10::DispatchKey::PrivateUse1,
+                                                std::move(kernel), std::nullopt, nullptr, "torch_fl router"));
   entry.registered = true;
 }
 
@@ -177,16 +173,17 @@ void make_entries() {
     if (!op.has_value() || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
       continue;
     }
-    // A kernel for an implicit composite switches its autograd off, unless it has a derivative of its own (silu_backward).
+    // A kernel for an implicit composite switches its autograd off, unless it has a derivative of its own
+    // (silu_backward).
     if (op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
         !op->hasKernelForDispatchKey(c10::DispatchKey::Autograd)) {
       continue;
     }
     const std::string name = c10::toString(operator_name).substr(6);
     const bool kernel = op->hasKernelForDispatchKey(backing_target.key) ||
-        std::find(composites.begin(), composites.end(), name) != composites.end();
+                        std::find(composites.begin(), composites.end(), name) != composites.end();
     const bool composite = op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
-        op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+                           op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
     if ((!kernel && !composite) || served_by_device(*op, name) || is_composed_here(name)) {
       continue;
     }
@@ -194,8 +191,7 @@ void make_entries() {
     entry.routed_by_default = kernel;
     // On backing tensors a composite runs as the backing device would run it, but it may not draw from that device's
     // default generator.
-    entry.backing_kernel =
-        kernel || entry.generator_argument >= 0 || !op->hasTag(at::Tag::nondeterministic_seeded);
+    entry.backing_kernel = kernel || entry.generator_argument >= 0 || !op->hasTag(at::Tag::nondeterministic_seeded);
     if (const CompiledOverload* compiled = compiled_overload(name); compiled != nullptr) {
       entry.same_device = compiled->same_device;
       entry.unboxed = compiled->make_kernel != nullptr;
@@ -232,7 +228,8 @@ OperatorEntry& entry_of(const c10::OperatorHandle& op) {
   entry.routed_by_default = true;
   entry.same_device = false;
   if (backing_target.type != c10::DeviceType::CPU && !op.operator_name().name.starts_with("aten::")) {
-    entry.cpu_arguments = ~uint64_t{0};  // a third party's kernel judges its own arguments, where it can tell them apart
+    entry.cpu_arguments =
+        ~uint64_t{0};  // a third party's kernel judges its own arguments, where it can tell them apart
   }
   set_route(entry, route_for(all, entry));
   return entry;

@@ -9,8 +9,9 @@
 
 namespace flagos {
 
-/// Makes an entry for every ATen overload that has a kernel on the backing device or is an explicit composite. Registers nothing, so that a wrong
-/// routing file is found while PyTorch is still untouched. Later calls do nothing. The accelerator must be selected.
+/// Makes an entry for every ATen overload that has a kernel on the backing device or is an explicit composite.
+/// Registers nothing, so that a wrong routing file is found while PyTorch is still untouched. Later calls do nothing.
+/// The accelerator must be selected.
 void make_entries();
 
 /// Registers a PrivateUse1 kernel for each entry with a backing kernel or a route of its own, and the fallback for all

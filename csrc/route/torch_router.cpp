@@ -73,7 +73,8 @@ void route_call(const OperatorEntry& entry, torch::jit::Stack* stack) {
     }
     reasons += "; " + std::string(backend_name(candidate.backend)) + ": has no kernel for it";
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "flagos: no backend of the route '", route->text, "' takes '", entry.name, "'", reasons);
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "flagos: no backend of the route '", route->text, "' takes '", entry.name, "'",
+                              reasons);
 }
 
 c10::BoxedKernel make_router(OperatorEntry& entry) {

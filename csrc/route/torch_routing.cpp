@@ -53,11 +53,8 @@ Catalogue catalogue_for(const RoutingFile& file, bool overridden) {
 }
 
 // Resolves everything anew and applies it, or throws with every problem. Called with the lock held.
-std::vector<Problem> apply(
-    Routing& now,
-    const std::string& path,
-    const std::vector<RouteOverride>& environment,
-    const std::vector<RouteOverride>& overrides) {
+std::vector<Problem> apply(Routing& now, const std::string& path, const std::vector<RouteOverride>& environment,
+                           const std::vector<RouteOverride>& overrides) {
   const RoutingFile file = parse(path);
   std::vector<RouteOverride> all = environment;
   all.insert(all.end(), overrides.begin(), overrides.end());
@@ -91,7 +88,8 @@ std::vector<Problem> load_routing(const std::string& config_folder) {
   std::string path = settings().backend_config;
   if (path.empty()) {
     const std::string suffix = settings().use_flaggems ? "_flaggems" : "";
-    path = (std::filesystem::path(config_folder) / ("backends_" + std::string(accelerator().name()) + suffix + ".conf")).string();
+    path = (std::filesystem::path(config_folder) / ("backends_" + std::string(accelerator().name()) + suffix + ".conf"))
+               .string();
   }
   std::vector<RouteOverride> environment;
   for (const auto& [suffix, text] : settings().route_overrides) {

@@ -8,8 +8,8 @@
 
 namespace flagos {
 
-/// Loads the file that the settings name (or the accelerator's own, from `config_folder`) and the FLAGOS_OP_* overrides.
-/// Throws std::invalid_argument with every problem; nothing has changed then. Returns the warnings.
+/// Loads the file that the settings name (or the accelerator's own, from `config_folder`) and the FLAGOS_OP_*
+/// overrides. Throws std::invalid_argument with every problem; nothing has changed then. Returns the warnings.
 std::vector<Problem> load_routing(const std::string& config_folder);
 
 /// Replaces the file part of the routing by `path`. Throws as `load_routing` does.

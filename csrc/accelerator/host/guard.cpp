@@ -35,12 +35,11 @@ struct HostEvent {
 }  // namespace
 
 c10::DeviceIndex HostGuard::check(c10::Device device) const {
-  TORCH_CHECK(
-      device.type() == c10::DeviceType::PrivateUse1, "flagos: expected a flagos device, got ", device);
+  TORCH_CHECK(device.type() == c10::DeviceType::PrivateUse1, "flagos: expected a flagos device, got ", device);
   const c10::DeviceIndex index = device.has_index() ? device.index() : current;
-  TORCH_CHECK(
-      index >= 0 && index < devices_, "flagos: device index ", static_cast<int>(index), " is out of range; there ",
-      devices_ == 1 ? "is " : "are ", static_cast<int>(devices_), devices_ == 1 ? " device" : " devices");
+  TORCH_CHECK(index >= 0 && index < devices_, "flagos: device index ", static_cast<int>(index),
+              " is out of range; there ", devices_ == 1 ? "is " : "are ", static_cast<int>(devices_),
+              devices_ == 1 ? " device" : " devices");
   return index;
 }
 
@@ -118,9 +117,8 @@ void HostGuard::synchronizeStream(const c10::Stream& stream) const {
 }
 
 void HostGuard::record(void** event, const c10::Stream& stream, c10::DeviceIndex index, c10::EventFlag flag) const {
-  TORCH_CHECK(
-      index == -1 || index == stream.device_index(), "flagos: an event of device ", static_cast<int>(index),
-      " cannot be recorded on a stream of device ", static_cast<int>(stream.device_index()));
+  TORCH_CHECK(index == -1 || index == stream.device_index(), "flagos: an event of device ", static_cast<int>(index),
+              " cannot be recorded on a stream of device ", static_cast<int>(stream.device_index()));
   if (*event == nullptr) {
     *event = std::make_unique<HostEvent>().release();
   }
@@ -141,7 +139,8 @@ bool HostGuard::queryEvent(void*) const {
 void HostGuard::synchronizeEvent(void*) const {}
 
 double HostGuard::elapsedTime(void* start, void* end, c10::DeviceIndex) const {
-  TORCH_CHECK(start != nullptr && end != nullptr, "flagos: both events must be recorded before the time between them is asked");
+  TORCH_CHECK(start != nullptr && end != nullptr,
+              "flagos: both events must be recorded before the time between them is asked");
   const auto* from = static_cast<const HostEvent*>(start);
   const auto* to = static_cast<const HostEvent*>(end);
   TORCH_CHECK(from->timing && to->timing, "flagos: both events must be created with enable_timing=True");

@@ -20,21 +20,13 @@ class HostAccelerator final : public Accelerator {
  public:
   explicit HostAccelerator(c10::DeviceIndex devices) : devices_(devices), guard_(devices) {}
 
-  const char* name() const noexcept override {
-    return "host";
-  }
+  const char* name() const noexcept override { return "host"; }
 
-  Backend backend() const noexcept override {
-    return Backend::kHost;
-  }
+  Backend backend() const noexcept override { return Backend::kHost; }
 
-  BackingTarget backing() const noexcept override {
-    return {c10::DeviceType::CPU, c10::DispatchKey::CPU, false};
-  }
+  BackingTarget backing() const noexcept override { return {c10::DeviceType::CPU, c10::DispatchKey::CPU, false}; }
 
-  c10::DeviceIndex device_count() const noexcept override {
-    return devices_;
-  }
+  c10::DeviceIndex device_count() const noexcept override { return devices_; }
 
   DeviceProperties properties(c10::DeviceIndex index) const override {
     DeviceProperties result;
@@ -44,32 +36,20 @@ class HostAccelerator final : public Accelerator {
     return result;
   }
 
-  c10::DeviceIndex current_device() const override {
-    return guard_.getDevice().index();
-  }
+  c10::DeviceIndex current_device() const override { return guard_.getDevice().index(); }
 
-  const c10::impl::DeviceGuardImplInterface* guard() const noexcept override {
-    return &guard_;
-  }
+  const c10::impl::DeviceGuardImplInterface* guard() const noexcept override { return &guard_; }
 
   // Every call has finished when it returns, so nothing is ever reused too early.
   void record_data_on_stream(const c10::DataPtr&, c10::Stream) const override {}
 
-  c10::DataPtr allocate(c10::DeviceIndex, size_t bytes) override {
-    return c10::GetCPUAllocator()->allocate(bytes);
-  }
+  c10::DataPtr allocate(c10::DeviceIndex, size_t bytes) override { return c10::GetCPUAllocator()->allocate(bytes); }
 
-  c10::Allocator* backing_allocator() const override {
-    return c10::GetCPUAllocator();
-  }
+  c10::Allocator* backing_allocator() const override { return c10::GetCPUAllocator(); }
 
-  size_t total_memory(c10::DeviceIndex) const override {
-    return pages(_SC_PHYS_PAGES);
-  }
+  size_t total_memory(c10::DeviceIndex) const override { return pages(_SC_PHYS_PAGES); }
 
-  size_t free_memory(c10::DeviceIndex) const override {
-    return pages(_SC_AVPHYS_PAGES);
-  }
+  size_t free_memory(c10::DeviceIndex) const override { return pages(_SC_AVPHYS_PAGES); }
 
   void copy_bytes(void* destination, const void* source, size_t bytes) override {
     if (bytes != 0) {
@@ -77,9 +57,7 @@ class HostAccelerator final : public Accelerator {
     }
   }
 
-  at::Generator make_generator(c10::DeviceIndex) const override {
-    return at::detail::createCPUGenerator();
-  }
+  at::Generator make_generator(c10::DeviceIndex) const override { return at::detail::createCPUGenerator(); }
 
  private:
   static size_t pages(int name) {
