@@ -38,7 +38,7 @@ def reason_to_stay_out() -> str | None:
 
 def _may_have_gpu() -> bool:
     """True unless neither NVML nor a device node of the driver tells of an NVIDIA GPU."""
-    count = torch.cuda._device_count_nvml()  # type: ignore[no-untyped-call]  # negative: there is no NVML to ask
+    count = torch.cuda._device_count_nvml()  # negative: there is no NVML to ask
     return count > 0 or bool(glob.glob("/dev/nvidia*") or glob.glob("/dev/nvhost*"))
 
 

@@ -103,7 +103,11 @@ def test_training_step_makes_no_trip(device: str, extension) -> None:
 
 def test_log_names_the_backend(run_python) -> None:
     code = "import torch; torch.abs(torch.randn(3, device='flagos'))"
-    for environment, line in (({}, "abs.out -> host"), ({"FLAGOS_OP_abs": "host"}, "abs -> host"), ({"FLAGOS_OP_abs": "none"}, "abs -> none")):
+    for environment, line in (
+        ({}, "abs.out -> host"),
+        ({"FLAGOS_OP_abs": "host"}, "abs -> host"),
+        ({"FLAGOS_OP_abs": "none"}, "abs -> none"),
+    ):
         done = run_python(code, FLAGOS_LOG="dispatch", **environment).check()
         assert f"[flagos dispatch] {line}" in done.stderr.splitlines(), done.stderr
         assert "[flagos cpu_fallback]" not in done.stderr
