@@ -11,12 +11,15 @@ import inspect
 import torch
 from torch.utils.dlpack import DLDeviceType
 
+from torch_fl import _C
+
 DEVICE_TYPE = "flagos"
 
 
 def apply() -> None:
     """Apply every patch that this torch needs; a second call does nothing."""
     _name_the_dlpack_device()
+    _choose_linear_cross_entropy_as_the_cpu()
 
 
 def _name_the_dlpack_device() -> None:
@@ -36,3 +39,21 @@ def _name_the_dlpack_device() -> None:
 
     __dlpack_device__.flagos_original = original  # type: ignore[attr-defined]
     torch.Tensor.__dlpack_device__ = __dlpack_device__  # type: ignore[method-assign]
+
+
+def _choose_linear_cross_entropy_as_the_cpu() -> None:
+    """`F.linear_cross_entropy` looks its defaults up by device name, and takes less accurate ones for unknown names.
+
+    On CPU memory the CPU's row is the right one. The table is private and new in torch 2.13; there is no hook.
+    """
+    if _C.accelerator_name() != "host":
+        return
+    try:
+        from torch.nn.modules import linear_cross_entropy_options as options
+    except ImportError:
+        return  # an older torch, which has no such operator
+    defaults = getattr(options, "_AUTO_DEFAULTS", None)
+    if isinstance(defaults, dict):
+        for (device, dtype), row in list(defaults.items()):
+            if device == "cpu":
+                defaults.setdefault((DEVICE_TYPE, dtype), row)

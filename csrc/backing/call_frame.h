@@ -8,6 +8,7 @@
 #include <ATen/core/Generator.h>
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
 #include <optional>
 
 namespace flagos {
@@ -25,12 +26,12 @@ class CallFrame {
       return tensor;
     }
     c10::TensorImpl* front = tensor.unsafeGetTensorImpl();
-    if (entry_.written != 0) {
-      // The same tensor twice in a call that writes: kernels compare identities.
-      for (const Pair& pair : pairs_) {
-        if (pair.front == front) {
-          return at::Tensor(c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(pair.alias));
-        }
+    // Kernels compare identities: attention projects once where query, key and value are one tensor, and a tensor that
+    // is written must be known among those that are read. Long lists that are only read are not searched to their end.
+    const size_t searched = entry_.written != 0 ? pairs_.size() : std::min(pairs_.size(), kInlinePairs);
+    for (size_t i = 0; i < searched; ++i) {
+      if (pairs_[i].front == front) {
+        return at::Tensor(c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(pairs_[i].alias));
       }
     }
     at::Tensor result = make_alias(tensor);
@@ -90,6 +91,8 @@ class CallFrame {
   uint64_t dtypes() const { return dtypes_; }
 
  private:
+  static constexpr size_t kInlinePairs = 6;
+
   struct Pair {
     c10::TensorImpl* front;  // alive: the caller holds it
     c10::TensorImpl* alias;  // alive: the converted arguments hold it
@@ -117,7 +120,7 @@ class CallFrame {
   [[noreturn]] void reject_mixed(c10::Device other) const;
 
   const OperatorEntry& entry_;
-  c10::SmallVector<Pair, 6> pairs_;
+  c10::SmallVector<Pair, kInlinePairs> pairs_;
   uint64_t dtypes_ = 0;
   c10::DeviceIndex index_ = -1;
 };

@@ -32,8 +32,10 @@ namespace flagos {
 namespace {
 
 constexpr std::array kRunOnBacking = {
-    "gru.data",      "gru.input",      "gru_cell",      "lstm.data",     "lstm.input",     "lstm_cell",
-    "rnn_relu.data", "rnn_relu.input", "rnn_relu_cell", "rnn_tanh.data", "rnn_tanh.input", "rnn_tanh_cell",
+    "gru.data",           "gru.input",      "gru_cell",        "lstm.data",     "lstm.input",     "lstm_cell",
+    "nanquantile",  // the range of q is checked on a CPU only
+    "nanquantile.scalar", "quantile",       "quantile.scalar", "rnn_relu.data", "rnn_relu.input", "rnn_relu_cell",
+    "rnn_tanh.data",      "rnn_tanh.input", "rnn_tanh_cell",
 };
 
 at::Tensor as_front(const at::Tensor& tensor, c10::DeviceIndex index) {
@@ -127,7 +129,14 @@ class CompositeCall {
     if (!frame_.admit(tensor, position)) {
       return tensor;
     }
-    return at::GradMode::is_enabled() && tensor.requires_grad() ? AsBacking::apply(tensor) : make_alias(tensor);
+    if (at::GradMode::is_enabled() && tensor.requires_grad()) {
+      return AsBacking::apply(tensor);
+    }
+    at::Tensor alias = make_alias(tensor);
+    if (tensor.requires_grad()) {
+      alias.set_requires_grad(true);  // matmul folds by this flag, also where no gradient is recorded
+    }
+    return alias;
   }
 
   CallFrame frame_;
@@ -236,7 +245,7 @@ int64_t choose_attention(const at::Tensor& query, const at::Tensor& key, const a
 }  // namespace
 
 bool is_composed_here(std::string_view overload) {
-  return overload == "native_dropout" && backing_target.type == c10::DeviceType::CPU;
+  return backing_target.type == c10::DeviceType::CPU && (overload == "native_dropout" || is_recurrent_cell(overload));
 }
 
 void register_composites() {
@@ -248,6 +257,7 @@ void register_composites() {
   static torch::Library autograd(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradPrivateUse1, __FILE__,
                                  __LINE__);
   backend.impl("native_dropout", TORCH_FN(native_dropout));
+  register_recurrent_cells(backend);
   for (torch::Library* library : {&backend, &autograd}) {
     library->impl("dropout", TORCH_FN(dropout));
     for (const char* overload : kRunOnBacking) {

@@ -70,7 +70,7 @@ def test_needs_nothing_but_torch(run_python) -> None:
         torch.ones(1, device="flagos")
         from torch_fl import _C
         imported = {name.partition(".")[0] for name in sys.modules}
-        ours = imported & {"sklearn", "tqdm", "scipy", "pytest", "pybind11", "triton"}
+        ours = imported & {"sklearn", "scipy", "pytest", "pybind11", "triton"}
         print(sorted(ours))
     """
     assert run_python(code).check().stdout.strip() == "[]"

@@ -7,6 +7,7 @@ import torch
 from parity import assert_same_module, sample
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.utils._python_dispatch import TorchDispatchMode
 
 pytestmark = pytest.mark.contract("operators")
 
@@ -101,3 +102,32 @@ def test_state_dict_and_flattening_after_move(device: str) -> None:
     moved.flatten_parameters()
     x = sample(4, 1, 3)
     assert torch.equal(moved(x.to(device))[0].cpu(), network(x)[0])
+
+
+class Watching(TorchDispatchMode):
+    """Sees every operator, which makes PyTorch decompose recurrent networks above the backend."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+CELLS = {"LSTMCell": nn.LSTMCell, "GRUCell": nn.GRUCell}
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", [*KINDS, *CELLS])
+def test_watched_networks_agree_within_rounding(kind: str, bias: bool, device: str) -> None:
+    """Watched parts take the fused cells, which sum in another order than the CPU's path."""
+    results = []
+    for place in ("cpu", device):
+        torch.manual_seed(4)
+        module = {**KINDS, **CELLS}[kind](5, 4, bias=bias).to(place)
+        x = sample(3, 5).to(place).requires_grad_() if kind in CELLS else sample(2, 3, 5).to(place).requires_grad_()
+        with Watching():
+            output = module(x)
+            first = output[0] if isinstance(output, tuple) else output
+            first.square().sum().backward()
+        results.append([first, x.grad, *(parameter.grad for parameter in module.parameters())])
+    for expected, found in zip(*results, strict=True):
+        assert found.device.type == device
+        torch.testing.assert_close(found.cpu(), expected)
