@@ -6,6 +6,7 @@ import importlib.util
 import os
 import platform
 import sys
+import warnings
 
 import torch
 from torch.utils import backend_registration
@@ -54,7 +55,8 @@ def load() -> None:
             "It must be built for this Python and this torch: `make build`."
         ) from error
 
-    _C.register_device()
+    for warning in _C.register_device():
+        warnings.warn(f"flagos: {warning}", RuntimeWarning, stacklevel=2)
 
     from torch_fl import compile as compile_support
     from torch_fl import flagos, patches

@@ -62,7 +62,7 @@ void BackingStorage::recharge() {
   if (now != before) {
     charged_ = now;
     discharge_memory(index_, before);
-    charge_existing_memory(index_, now);
+    charge_existing_memory(index_, now, now > before);
   }
 }
 

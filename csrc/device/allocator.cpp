@@ -90,13 +90,27 @@ DeviceMemory& memory_of(c10::DeviceIndex index) {
                    " bytes are free. Free tensors or raise FLAGOS_HOST_MEMORY.");
 }
 
+// The accelerator's memory itself may end before any limit does.
+c10::DataPtr allocate_backing(c10::DeviceIndex index, size_t bytes) {
+  try {
+    return accelerator().allocate(index, bytes);
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const c10::Error& error) {
+    memory_of(index).out_of_memory.fetch_add(1, std::memory_order_relaxed);
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "flagos out of memory. Tried to allocate ", bytes, " bytes on device ",
+                     static_cast<int>(index), ", of whose ", accelerator().total_memory(index), " bytes ",
+                     accelerator().free_memory(index), " are free. (", error.what_without_backtrace(), ")");
+  }
+}
+
 class FlagosAllocator final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     const c10::DeviceIndex index = current_device();
     check_memory_limit(index, bytes);
     return front_data(
-        c10::make_intrusive<BackingStorage>(accelerator().allocate(index, bytes), bytes, /*resizable=*/true, index));
+        c10::make_intrusive<BackingStorage>(allocate_backing(index, bytes), bytes, /*resizable=*/true, index));
   }
 
   // Our context is not the data pointer, so there is no raw deleter.
@@ -158,6 +172,9 @@ c10::DeviceAllocator* flagos_allocator() {
 void check_memory_limit(c10::DeviceIndex index, size_t bytes) {
   const DeviceMemory& memory = memory_of(index);
   const int64_t limit = memory.limit.load(std::memory_order_relaxed);
+  if (bytes == 0) {
+    return;  // asking for nothing is how memory past the limit is given up
+  }
   if (C10_UNLIKELY(bytes > static_cast<size_t>(limit) ||
                    memory.bytes.current() > limit - static_cast<int64_t>(bytes))) {
     report_out_of_memory(index, bytes, false);
@@ -165,18 +182,21 @@ void check_memory_limit(c10::DeviceIndex index, size_t bytes) {
 }
 
 void charge_memory(c10::DeviceIndex index, size_t bytes) {
+  if (bytes == 0) {
+    return;
+  }
   DeviceMemory& memory = memory_of(index);
   if (C10_UNLIKELY(!memory.bytes.try_add(static_cast<int64_t>(bytes), memory.limit.load(std::memory_order_relaxed)))) {
     report_out_of_memory(index, bytes, false);
   }
-  memory.blocks.add(bytes != 0 ? 1 : 0);
+  memory.blocks.add(1);
 }
 
-void charge_existing_memory(c10::DeviceIndex index, size_t bytes) {
+void charge_existing_memory(c10::DeviceIndex index, size_t bytes, bool grown) {
   DeviceMemory& memory = memory_of(index);
   memory.bytes.add(static_cast<int64_t>(bytes));
   memory.blocks.add(bytes != 0 ? 1 : 0);
-  if (C10_UNLIKELY(memory.bytes.current() > memory.limit.load(std::memory_order_relaxed))) {
+  if (C10_UNLIKELY(grown && memory.bytes.current() > memory.limit.load(std::memory_order_relaxed))) {
     report_out_of_memory(index, bytes, true);
   }
 }

@@ -16,8 +16,9 @@ c10::DeviceAllocator* flagos_allocator();
 void check_memory_limit(c10::DeviceIndex index, size_t bytes);
 /// Adds to what is charged, or throws OutOfMemoryError and adds nothing.
 void charge_memory(c10::DeviceIndex index, size_t bytes);
-/// Adds to what is charged, since the memory is there already, then throws OutOfMemoryError if that passed the limit.
-void charge_existing_memory(c10::DeviceIndex index, size_t bytes);
+/// Adds to what is charged, since the memory is there already, then throws OutOfMemoryError if it has grown past the
+/// limit.
+void charge_existing_memory(c10::DeviceIndex index, size_t bytes, bool grown);
 void discharge_memory(c10::DeviceIndex index, size_t bytes);
 
 /// Bytes; 0 means no limit.

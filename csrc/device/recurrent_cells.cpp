@@ -5,6 +5,7 @@
 // nn.LSTM and nn.GRU document them. The workspace holds the activated gates for the backward operator.
 #include "device/recurrent.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros_like.h>
 

@@ -4,7 +4,7 @@
 #include "accelerator/accelerator.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/ones.h>
+#include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -21,8 +21,9 @@ void drain_backward_threads() {
     try {
       for (c10::DeviceIndex index = 0; index < accelerator().device_count(); ++index) {
         const c10::Device device(c10::DeviceType::PrivateUse1, index);
-        const at::Tensor leaf = at::ones({}, at::TensorOptions().device(device)).requires_grad_();
-        leaf.mul(2).backward();
+        // Only what the device serves itself: these calls are no business of routes and logs.
+        const at::TensorOptions options = at::TensorOptions().device(device);
+        at::empty({0}, options).requires_grad_().view({0, 1}).backward(at::empty({0, 1}, options));
       }
     } catch (...) {
       failure = std::current_exception();

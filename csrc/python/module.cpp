@@ -37,11 +37,11 @@ std::string config_folder() {
   return (std::filesystem::path(info.dli_fname).parent_path() / "configs").string();
 }
 
-void register_from_python() {
-  for (const std::string& warning : register_device(config_folder())) {
-    TORCH_WARN("flagos: ", warning);
-  }
+// Returns what people should be warned of.
+std::vector<std::string> register_from_python() {
+  std::vector<std::string> warnings = register_device(config_folder());
   torch::utils::set_requires_device_init(c10::DeviceType::PrivateUse1, true);
+  return warnings;
 }
 
 std::atomic<bool> initialized{false};
@@ -154,9 +154,9 @@ py::list device_overloads_list() {
   return rows;
 }
 
-py::list check_config(const std::string& path) {
+py::list check_config(const std::string& path, bool strict) {
   py::list rows;
-  for (const Problem& problem : check_routing_file(path, settings().strict_routes)) {
+  for (const Problem& problem : check_routing_file(path, strict || settings().strict_routes)) {
     py::dict row;
     row["file"] = problem.place.file;
     row["line"] = problem.place.line;

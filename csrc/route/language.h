@@ -47,7 +47,7 @@ struct RouteLine {
 };
 
 struct RoutingFile {
-  std::map<std::string, RouteLine> lines;  ///< by overload; an including file's line has replaced an included one's
+  std::map<std::string, RouteLine> lines;  ///< by overload; of lines in several files the later one, as they are read
   std::optional<RouteLine> default_line;
   std::vector<std::string> files;  ///< as read, in order
   std::vector<Problem> problems;

@@ -138,6 +138,9 @@ class Resolver {
       if (backend != catalogue_.accelerator_backend) {
         report(line.candidate_places[i], unavailable(backend));
         good = false;
+      } else if (!facts.routable) {
+        report(line.candidate_places[i], "PyTorch composes '" + line.name + "' of other overloads; route those");
+        good = false;
       } else if (!facts.backing_kernel) {
         report(line.candidate_places[i],
                "backend '" + std::string(backend_name(backend)) + "' has no kernel for '" + line.name + "'");

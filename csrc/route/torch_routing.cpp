@@ -95,6 +95,10 @@ std::vector<Problem> load_routing(const std::string& config_folder) {
   for (const auto& [suffix, text] : settings().route_overrides) {
     environment.push_back({"", text, "FLAGOS_OP_" + suffix});
   }
+  if (settings().backend_config.empty() && settings().use_flaggems && !std::filesystem::exists(path)) {
+    throw std::invalid_argument("FLAGOS_USE_FLAGGEMS=1: there is no routing file for FlagGems on accelerator '" +
+                                std::string(accelerator().name()) + "' yet (expected " + path + ")");
+  }
   if (listens(kLogDispatch)) {
     write_log("[flagos] loading backend config from " + path);
   }

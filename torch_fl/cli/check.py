@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"flagos check: {unavailable.describe(torch_fl.load_error or error)}", file=sys.stderr)
         return WRONG_USE
 
-    problems = _C.check_config(os.path.abspath(arguments.file))
+    problems = _C.check_config(os.path.abspath(arguments.file), arguments.strict)
     if arguments.json:
         print_json(problems)
     else:

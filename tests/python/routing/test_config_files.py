@@ -33,7 +33,7 @@ GOOD = {
 @pytest.mark.parametrize("name", GOOD)
 def test_good_file(name: str, tmp_path, extension, device: str) -> None:
     path = write(tmp_path, good=GOOD[name])
-    assert [row for row in extension.check_config(path) if row["severity"] == "error"] == []
+    assert [row for row in extension.check_config(path, False) if row["severity"] == "error"] == []
     extension.load_config(path)
     assert extension.config_files() == [path]
     routes = {row["overload"]: row for row in extension.routes()}
@@ -69,7 +69,7 @@ def test_bad_file(name: str, tmp_path, extension) -> None:
     text, line, column, words, nearest = BAD[name]
     path = write(tmp_path, bad=text)
     before = extension.routes()
-    rows = [row for row in extension.check_config(path) if row["severity"] == "error"]
+    rows = [row for row in extension.check_config(path, False) if row["severity"] == "error"]
     assert rows, "no error"
     assert (rows[0]["file"], rows[0]["line"]) == (path, line)
     assert column is None or rows[0]["column"] == column
@@ -112,7 +112,7 @@ def test_include_is_relative_to_its_file(tmp_path, extension) -> None:
 @pytest.mark.parametrize("files", [{"a": "include a.conf\n"}, {"a": "include b.conf\n", "b": "\ninclude a.conf\n"}])
 def test_include_cycle(files: dict[str, str], tmp_path, extension) -> None:
     path = write(tmp_path, **files)
-    rows = [row for row in extension.check_config(path) if row["severity"] == "error"]
+    rows = [row for row in extension.check_config(path, False) if row["severity"] == "error"]
     assert len(rows) == 1
     assert "cycle" in rows[0]["message"]
     assert "a.conf" in rows[0]["message"]
@@ -120,13 +120,13 @@ def test_include_cycle(files: dict[str, str], tmp_path, extension) -> None:
 
 def test_error_in_an_included_file_names_that_file(tmp_path, extension) -> None:
     path = write(tmp_path, top="include base.conf\n", base="default = host\n\nabz = host\n")
-    (row,) = [row for row in extension.check_config(path) if row["severity"] == "error"]
+    (row,) = [row for row in extension.check_config(path, False) if row["severity"] == "error"]
     assert (row["file"], row["line"], row["column"]) == (str(tmp_path / "base.conf"), 3, 1)
 
 
 def test_candidate_named_twice_is_unreachable(tmp_path, extension) -> None:
     path = write(tmp_path, bad="abs = host > none > host\n")
-    rows = extension.check_config(path)
+    rows = extension.check_config(path, False)
     assert rows
     assert rows[0]["line"] == 1
 
@@ -179,4 +179,4 @@ def test_shipped_files_are_right(extension) -> None:
 
     shipped = sorted((Path(torch_fl.__file__).parent / "configs").glob("*.conf"))
     assert "backends_host.conf" in {path.name for path in shipped}
-    assert extension.check_config(str(next(path for path in shipped if path.name == "backends_host.conf"))) == []
+    assert extension.check_config(str(next(path for path in shipped if path.name == "backends_host.conf")), False) == []
