@@ -16,7 +16,7 @@ Catalogue make_catalogue() {
   Catalogue catalogue;
   const auto add = [&catalogue](const char* name, const char* family, Spelling spelling) -> OverloadFacts& {
     OverloadFacts& facts = catalogue.overloads[name];
-    facts = {family, spelling, true, true, false};
+    facts = {family, spelling, true, true, true, false};
     return facts;
   };
   add("abs", "abs", Spelling::kFunctional);
@@ -32,8 +32,11 @@ Catalogue make_catalogue() {
   OverloadFacts& composite = add("zero", "zero", Spelling::kFunctional);
   composite.routable = false;
   composite.backing_kernel = false;
+  composite.routed_by_default = false;
   add("zero_", "zero", Spelling::kInPlace);
-  add("missing", "missing", Spelling::kFunctional).backing_kernel = false;
+  OverloadFacts& missing = add("missing", "missing", Spelling::kFunctional);
+  missing.backing_kernel = false;
+  missing.routed_by_default = false;
   OverloadFacts& view = add("view", "view", Spelling::kFunctional);
   view.routable = false;
   view.served_by_device = true;
@@ -246,15 +249,15 @@ TEST(Resolve, LinesThatCannotHold) {
        false,
        {"abs_: none [r.conf:2]"},
        {"r.conf:1:1: warning: 'view' is served by the device itself and cannot be routed"}},
-      {"problems of the text come first, and all are told",
+      {"all problems are told, in the order of the lines",
        "zzzzzzzz = host\nabs = hots\nview = none\nabs_ = none",
        {},
        false,
        {"abs_: none [r.conf:4]"},
-       {"r.conf:2:7: error: unknown backend 'hots'; did you mean 'host'? (known: flaggems_cpp, flaggems, tileops, "
+       {"r.conf:1:1: error: unknown overload 'zzzzzzzz'",
+        "r.conf:2:7: error: unknown backend 'hots'; did you mean 'host'? (known: flaggems_cpp, flaggems, tileops, "
         "host, cuda, gcu, none)",
-        "r.conf:3:1: warning: 'view' is served by the device itself and cannot be routed",
-        "r.conf:1:1: error: unknown overload 'zzzzzzzz'"}},
+        "r.conf:3:1: warning: 'view' is served by the device itself and cannot be routed"}},
   });
 }
 
