@@ -367,8 +367,8 @@ TEST(Resolve, Strictness) {
        {},
        true,
        {"abs.out: none [r.conf:1]", "abs_: none [r.conf:1]"},
-       {"r.conf:2:1: warning: this line is inert: 'abs_' follows 'abs.out' (line 1)",
-        "r.conf:1:1: " + routed_to_none("abs.out"), "r.conf:1:1: " + routed_to_none("abs_")}},
+       {"r.conf:1:1: " + routed_to_none("abs.out"), "r.conf:1:1: " + routed_to_none("abs_"),
+        "r.conf:2:1: warning: this line is inert: 'abs_' follows 'abs.out' (line 1)"}},
   });
 }
 
