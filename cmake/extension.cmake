@@ -61,7 +61,20 @@ if(NOT FLAGOS_SYNTAX_ONLY)
                LIBRARY_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/torch_fl"
                BUILD_WITH_INSTALL_RPATH ON
                INSTALL_RPATH "$ORIGIN/../torch/lib")
-  # The C++ library comes first in the search for symbols: wheels of torch carry parts of an older one and export them.
-  target_link_options(_C PRIVATE LINKER:--no-as-needed -lstdc++ LINKER:--as-needed)
+  target_link_options(_C PRIVATE LINKER:--as-needed)
+  # torch and the extension must share one C++ library: streams and exceptions cross between them, and a second copy has its
+  # own locale facets, at which the first formatted number ends the process. Some compilers bring only a static library.
+  execute_process(COMMAND "${CMAKE_CXX_COMPILER}" -print-file-name=libstdc++.so OUTPUT_VARIABLE shared_cxx_library
+                  OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(NOT IS_ABSOLUTE "${shared_cxx_library}")
+    find_library(FLAGOS_CXX_LIBRARY NAMES libstdc++.so.6)
+    if(FLAGOS_CXX_LIBRARY)
+      message(STATUS "${CMAKE_CXX_COMPILER} has only a static C++ library; linking ${FLAGOS_CXX_LIBRARY}")
+      target_link_libraries(_C PRIVATE "${FLAGOS_CXX_LIBRARY}")
+    else()
+      message(FATAL_ERROR "${CMAKE_CXX_COMPILER} has only a static C++ library and no libstdc++.so.6 was found: "
+                          "name it with -DFLAGOS_CXX_LIBRARY=/path/libstdc++.so.6")
+    endif()
+  endif()
   install(TARGETS _C LIBRARY DESTINATION torch_fl)
 endif()
