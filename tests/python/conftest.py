@@ -95,13 +95,18 @@ class Finished:
 
 
 def clean_environment(**changes: str) -> dict[str, str]:
-    """The environment without any setting of ours or of torch's device loading, plus `changes`."""
-    kept = {
+    """The environment without any setting of ours or of torch's device loading, plus `changes`.
+
+    Where torch is built for CUDA, `import torch` loads flagos only if the accelerator is named, so it is.
+    """
+    environment = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith("FLAGOS_") and name != "TORCH_DEVICE_BACKEND_AUTOLOAD"
     }
-    return kept | changes
+    if torch.backends.cuda.is_built():
+        environment["FLAGOS_ACCELERATOR"] = "host"
+    return {**environment, **changes}
 
 
 @pytest.fixture
