@@ -121,7 +121,6 @@ NONE_CASES = {
     "convolution": lambda x: torch.nn.functional.conv1d(x[None], torch.ones(2, 4, 2, device=x.device)),
     "_softmax": lambda x: x.softmax(1),
     "_linalg_svd": lambda x: torch.linalg.svdvals(x),
-    "unfold": lambda x: x.unfold(1, 2, 2),
     "fill_.Scalar": lambda x: x.fill_(3),
     "bincount": lambda x: torch.bincount((x > 0).long().flatten()),
 }
