@@ -22,7 +22,7 @@ def add_command(commands: Commands) -> None:
         works_without_device=True,
     )
     parser.add_argument("file", metavar="FILE", help="the routing file")
-    parser.add_argument("--strict", action="store_true", help="let warnings fail too, and routes to none that pass over a kernel")
+    parser.add_argument("--strict", action="store_true", help="let warnings and routes to none past a kernel fail too")
     parser.add_argument("--json", action="store_true", help="print the problems as JSON")
 
 
