@@ -2,12 +2,12 @@
 #include "backend/none.h"
 
 #include "backing/call_frame.h"
+#include "backing/values.h"
 #include "device/generator.h"
 #include "device/guard.h"
 #include "route/settings.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/core/List.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/Exception.h>
@@ -38,30 +38,11 @@ class RoundTrip {
   explicit RoundTrip(const OperatorEntry& entry) : frame_(entry) {}
 
   c10::IValue to_cpu(const c10::IValue& value, size_t position) {
-    if (value.isTensor()) {
-      return to_cpu(value.toTensor(), position);
-    }
-    if (value.isTensorList()) {
-      c10::List<at::Tensor> result;
-      for (const at::Tensor& tensor : value.toTensorVector()) {
-        result.push_back(to_cpu(tensor, position));
-      }
-      return result;
-    }
-    if (value.isList()) {
-      const c10::List<c10::IValue> given = value.toList();
-      c10::impl::GenericList result(given.elementType());
-      for (size_t i = 0; i < given.size(); ++i) {
-        const c10::IValue element = given.get(i);
-        result.push_back(element.isTensor() ? c10::IValue(to_cpu(element.toTensor(), position)) : element);
-      }
-      return result;
-    }
     if (value.isDevice() && value.toDevice().type() == c10::DeviceType::PrivateUse1) {
       frame_.backing_device(value.toDevice());
       return c10::Device(c10::DeviceType::CPU);
     }
-    return value;
+    return map_tensors(value, [this, position](const at::Tensor& tensor) { return to_cpu(tensor, position); });
   }
 
   // Draws happen on the CPU from a seed reserved in the flagos generator, so that they replay with it.
@@ -78,30 +59,12 @@ class RoundTrip {
   }
 
   void write_back(const c10::IValue& computed, const c10::IValue& front) {
-    if (front.isTensor()) {
-      write_back(computed.toTensor(), front.toTensor());
-    } else if (front.isTensorList()) {
-      const std::vector<at::Tensor> from = computed.toTensorVector();
-      const std::vector<at::Tensor> to = front.toTensorVector();
-      for (size_t i = 0; i < to.size(); ++i) {
-        write_back(from[i], to[i]);
-      }
-    }
+    visit_tensor_pairs(computed, front, [this](const at::Tensor& from, const at::Tensor& to) { write_back(from, to); });
   }
 
   c10::IValue from_cpu(const c10::IValue& value, const std::vector<c10::IValue>& sent,
                        const std::vector<c10::IValue>& fronts) {
-    if (value.isTensor()) {
-      return from_cpu(value.toTensor(), sent, fronts);
-    }
-    if (value.isTensorList()) {
-      c10::List<at::Tensor> result;
-      for (const at::Tensor& tensor : value.toTensorVector()) {
-        result.push_back(from_cpu(tensor, sent, fronts));
-      }
-      return result;
-    }
-    return value;
+    return map_tensors(value, [&](const at::Tensor& tensor) { return from_cpu(tensor, sent, fronts); });
   }
 
   uint64_t dtypes() const { return frame_.dtypes(); }

@@ -2,55 +2,18 @@
 #include "backing/boxed.h"
 
 #include "backing/call_frame.h"
+#include "backing/values.h"
 
 #include <ATen/core/List.h>
 
 namespace flagos {
 namespace {
 
-// A list whose tensors are aliased; other lists come back as they are.
-c10::IValue convert_list(CallFrame& frame, const c10::IValue& value, size_t position) {
-  if (value.isTensorList()) {
-    c10::List<at::Tensor> aliases;
-    for (const at::Tensor& tensor : value.toTensorVector()) {
-      aliases.push_back(frame.alias(tensor, position));
-    }
-    return aliases;
-  }
-  const c10::List<c10::IValue> given = value.toList();
-  c10::impl::GenericList result(given.elementType());
-  bool changed = false;
-  for (size_t i = 0; i < given.size(); ++i) {
-    const c10::IValue element = given.get(i);
-    changed = changed || element.isTensor();
-    result.push_back(element.isTensor() ? c10::IValue(frame.alias(element.toTensor(), position)) : element);
-  }
-  return changed ? c10::IValue(std::move(result)) : value;
-}
-
 c10::IValue convert(CallFrame& frame, const c10::IValue& value, size_t position) {
-  if (value.isTensor()) {
-    return frame.alias(value.toTensor(), position);
-  }
-  if (value.isList()) {
-    return convert_list(frame, value, position);
-  }
   if (value.isDevice()) {
-    return *frame.backing_device(value.toDevice());
+    return frame.backing_device(value.toDevice()).value();
   }
-  return value;
-}
-
-void finish_written(CallFrame& frame, const c10::IValue& alias, const c10::IValue& front) {
-  if (front.isTensor()) {
-    frame.finish_written(alias.toTensor(), front.toTensor());
-  } else if (front.isTensorList()) {
-    const std::vector<at::Tensor> aliases = alias.toTensorVector();
-    const std::vector<at::Tensor> fronts = front.toTensorVector();
-    for (size_t i = 0; i < fronts.size(); ++i) {
-      frame.finish_written(aliases[i], fronts[i]);
-    }
-  }
+  return map_tensors(value, [&frame, position](const at::Tensor& tensor) { return frame.alias(tensor, position); });
 }
 
 c10::IValue finish_result(CallFrame& frame, c10::IValue value) {
@@ -93,7 +56,9 @@ uint64_t run_boxed_on_backing(const OperatorEntry& entry, torch::jit::Stack* sta
   entry.op.redispatchBoxed(c10::DispatchKeySet(backing_target.key), stack);
   for (size_t i = 0; i < count; ++i) {
     if (frame.writes(i)) {
-      finish_written(frame, aliases[i], fronts[i]);
+      visit_tensor_pairs(aliases[i], fronts[i], [&frame](const at::Tensor& alias, const at::Tensor& front) {
+        frame.finish_written(alias, front);
+      });
     }
   }
   for (size_t i = first; i < stack->size(); ++i) {

@@ -32,7 +32,8 @@ void release_backing(void* context) {
 }
 
 BackingStorage::BackingStorage(c10::DataPtr data, size_t bytes, bool resizable, c10::DeviceIndex index)
-    : c10::StorageImpl(use_byte_size_t(), bytes, std::move(data), backing_storage_allocator(), resizable),
+    : c10::StorageImpl(use_byte_size_t(), static_cast<int64_t>(bytes), std::move(data), backing_storage_allocator(),
+                       resizable),
       index_(index) {
   charge_memory(index_, bytes);
   charged_ = bytes;

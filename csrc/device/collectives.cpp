@@ -2,8 +2,8 @@
 #include "device/collectives.h"
 
 #include "backing/alias.h"
+#include "backing/values.h"
 
-#include <ATen/core/List.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <c10/util/Exception.h>
@@ -20,44 +20,24 @@ using Fronts = std::vector<at::Tensor>;
 
 // Aliases every tensor of `value`, at any depth of lists, and keeps the callers' tensors in `fronts`.
 c10::IValue to_backing(const c10::IValue& value, Fronts& fronts) {
-  if (value.isTensor()) {
-    const at::Tensor tensor = value.toTensor();
+  return map_tensors(value, [&fronts](const at::Tensor& tensor) {
     if (!tensor.defined() || tensor.device().type() != c10::DeviceType::PrivateUse1) {
-      return value;
+      return tensor;
     }
     fronts.push_back(tensor);
     return make_alias(tensor);
-  }
-  if (value.isList()) {
-    const c10::List<c10::IValue> given = value.toList();
-    c10::impl::GenericList result(given.elementType());
-    for (size_t i = 0; i < given.size(); ++i) {
-      result.push_back(to_backing(given.get(i), fronts));
-    }
-    return result;
-  }
-  return value;
+  });
 }
 
 // The way back; the memory of each result is that of one of `fronts`, which also keeps its front storage alive.
 c10::IValue to_front(const c10::IValue& value, const Fronts& fronts) {
-  if (value.isTensor()) {
-    at::Tensor tensor = value.toTensor();
+  return map_tensors(value, [&fronts](const at::Tensor& tensor) {
+    at::Tensor result = tensor;  // a second holder: the process group keeps its tensor as it is
     if (tensor.defined() && tensor.device().type() == backing_target.type && !fronts.empty()) {
-      const at::Tensor holder = tensor;  // a second holder: the process group keeps its tensor as it is
-      give_back(tensor, fronts.front().device().index());
-    }
-    return tensor;
-  }
-  if (value.isList()) {
-    const c10::List<c10::IValue> given = value.toList();
-    c10::impl::GenericList result(given.elementType());
-    for (size_t i = 0; i < given.size(); ++i) {
-      result.push_back(to_front(given.get(i), fronts));
+      give_back(result, fronts.front().device().index());
     }
     return result;
-  }
-  return value;
+  });
 }
 
 // Work of the CPU backend, whose results the caller sees as flagos tensors.

@@ -11,6 +11,7 @@
 
 #include "accelerator/accelerator.h"
 #include "backing/call_frame.h"
+#include "backing/values.h"
 #include "device/recurrent.h"
 #include "route/torch_registry.h"
 
@@ -101,17 +102,7 @@ class CompositeCall {
   explicit CompositeCall(const OperatorEntry& entry) : frame_(entry) {}
 
   c10::IValue in(const c10::IValue& value, size_t position) {
-    if (value.isTensor()) {
-      return in(value.toTensor(), position);
-    }
-    if (value.isTensorList()) {
-      c10::List<at::Tensor> result;
-      for (const at::Tensor& tensor : value.toTensorVector()) {
-        result.push_back(in(tensor, position));
-      }
-      return result;
-    }
-    return value;
+    return map_tensors(value, [this, position](const at::Tensor& tensor) { return in(tensor, position); });
   }
 
   at::Tensor out(const at::Tensor& tensor) {

@@ -25,19 +25,12 @@ struct Positions {
 std::optional<Positions> positions_of(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
   const auto at = [&schema](const char* name) { return schema.argumentIndexWithName(name); };
-  const auto hidden = at("hx");
-  const auto weights = at("params");
-  const auto layers = at("num_layers");
-  if (!hidden.has_value() || !weights.has_value() || !layers.has_value()) {
-    return std::nullopt;  // a single cell
+  if (!at("params").has_value() || !at("num_layers").has_value()) {
+    return std::nullopt;  // a single cell, or no recurrent operator at all
   }
-  return Positions{static_cast<size_t>(*hidden),
-                   static_cast<size_t>(*weights),
-                   static_cast<size_t>(*at("has_biases")),
-                   static_cast<size_t>(*layers),
-                   static_cast<size_t>(*at("dropout")),
-                   static_cast<size_t>(*at("train")),
-                   static_cast<size_t>(*at("bidirectional"))};
+  const auto position = [&at](const char* name) { return static_cast<size_t>(at(name).value()); };
+  return Positions{position("hx"),      position("params"), position("has_biases"),   position("num_layers"),
+                   position("dropout"), position("train"),  position("bidirectional")};
 }
 
 // Layer `layer`'s part of a hidden state of shape (layers * directions, batch, features).

@@ -211,17 +211,17 @@ void define(py::module_& module, const char* name, Function function) {
 
 void define_device(py::module_& module) {
   define(module, "register_device", &register_from_python);
-  define(module, "accelerator_name", +[]() { return std::string(accelerator().name()); });
+  define(module, "accelerator_name", +[] { return std::string(accelerator().name()); });
   define(module, "settings", &settings_list);
-  define(module, "device_count", +[]() { return accelerator().device_count(); });
+  define(module, "device_count", +[] { return accelerator().device_count(); });
   define(module, "current_device", &current_device);
   define(module, "set_device", &set_device);
   define(module, "exchange_device", &exchange_device);
   define(module, "lazy_init", &lazy_init);
   define(
       module, "is_initialized",
-      +[]() { return initialized.load() && !torch::utils::is_device_in_bad_fork(c10::DeviceType::PrivateUse1); });
-  define(module, "is_in_bad_fork", +[]() { return torch::utils::is_device_in_bad_fork(c10::DeviceType::PrivateUse1); });
+      +[] { return initialized.load() && !torch::utils::is_device_in_bad_fork(c10::DeviceType::PrivateUse1); });
+  define(module, "is_in_bad_fork", +[] { return torch::utils::is_device_in_bad_fork(c10::DeviceType::PrivateUse1); });
   define(
       module, "synchronize",
       +[](c10::DeviceIndex index) { accelerator().guard()->synchronizeDevice(check_device_index(index)); });
@@ -230,7 +230,7 @@ void define_device(py::module_& module) {
   define(module, "set_memory_limit", &set_memory_limit);
   define(module, "default_generator", &default_generator_object);
   define(
-      module, "drain_backward_threads", +[]() {
+      module, "drain_backward_threads", +[] {
         const py::gil_scoped_release no_gil;
         drain_backward_threads();
       });

@@ -133,7 +133,7 @@ void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 // The overloads equal but for aliasing marks and out arguments have the same family text.
 std::string family_of(const c10::FunctionSchema& schema, Spelling spelling) {
   std::string base = schema.name();
-  if (spelling == Spelling::kInPlace && base.ends_with("_")) {
+  if (spelling == Spelling::kInPlace && base.ends_with('_')) {
     base.pop_back();
   }
   std::string text = base + "(";

@@ -31,8 +31,8 @@ std::string overload_name(uint32_t number);
 /// What this process knows of overloads, for the routing language.
 Catalogue make_catalogue();
 
-/// Gives every entry its route, atomically each; calls already under way keep theirs. The first route of a composite registers
-/// a kernel, which the dispatcher does not guard against calls of that overload in other threads.
+/// Gives every entry its route, atomically each; calls already under way keep theirs. The first route of a composite
+/// registers a kernel, which the dispatcher does not guard against calls of that overload in other threads.
 void apply_routes(const ResolvedRoutes& routes);
 
 /// The routes last applied.
