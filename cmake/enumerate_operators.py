@@ -80,7 +80,7 @@ HOT_OVERLOADS = frozenset(
 
 # Composites that choose their path by device type. On a backing tensor they choose as the backing device would, so they
 # are routed like kernels although torch gives them none for CPU or CUDA.
-ROUTED_COMPOSITES = frozenset({"convolution", "convolution_backward"})
+ROUTED_COMPOSITES = frozenset({"conj_physical_", "convolution", "convolution_backward", "mode.values"})
 
 STRUCT = re.compile(r"struct TORCH_API \w+ \{(.*?)\n\};", re.DOTALL)
 SCHEMA_STRING = re.compile(r'schema_str[^"]*"([^(]+)\(')

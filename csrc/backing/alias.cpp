@@ -39,13 +39,20 @@ c10::Device front_device(c10::DeviceIndex index) {
 }
 
 // The front storage that stands for `storage`, whoever else holds that one.
-c10::Storage front_of(const c10::Storage& storage, c10::DeviceIndex index) {
-  if (BackingStorage* backing = as_backing(storage.unsafeGetStorageImpl()); backing != nullptr) {
-    if (c10::StorageImpl* front = backing->front(); front != nullptr) {
-      return c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(front));
+c10::Storage front_of(const c10::Storage& storage, c10::DeviceIndex index, SharedFronts* shared) {
+  c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
+  if (BackingStorage* backing = as_backing(impl); backing != nullptr && backing->front() != nullptr) {
+    return c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(backing->front()));
+  }
+  if (shared == nullptr) {
+    return wrap_shared_storage(storage, index);
+  }
+  for (const auto& [wrapped, front] : *shared) {
+    if (wrapped == impl) {
+      return front;
     }
   }
-  return wrap_shared_storage(storage, index);
+  return shared->emplace_back(impl, wrap_shared_storage(storage, index)).second;
 }
 
 }  // namespace
@@ -67,7 +74,7 @@ at::Tensor make_alias(const at::Tensor& tensor) {
   return at::Tensor(TensorAccess::copy(impl, c10::Storage(std::move(storage)), backing_target.device(index)));
 }
 
-void give_back(at::Tensor& tensor, c10::DeviceIndex index) {
+void give_back(at::Tensor& tensor, c10::DeviceIndex index, SharedFronts* shared) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const c10::Storage& storage = impl->unsafe_storage();
   if (C10_LIKELY(tensor.use_count() == 1)) {
@@ -76,14 +83,14 @@ void give_back(at::Tensor& tensor, c10::DeviceIndex index) {
       if (C10_LIKELY(storage.use_count() == 1 && bytes->allocator() != backing_storage_allocator())) {
         relabel_storage(bytes, index);
       } else {
-        impl->set_storage_keep_dtype(front_of(storage, index));
+        impl->set_storage_keep_dtype(front_of(storage, index, shared));
       }
     }
     TensorAccess::relabel(impl, front_device(index));
     return;
   }
   // Somebody else holds this tensor too (a module constant, a cache of the kernel's): it keeps its label.
-  tensor = at::Tensor(TensorAccess::copy(impl, front_of(storage, index), front_device(index)));
+  tensor = at::Tensor(TensorAccess::copy(impl, front_of(storage, index, shared), front_device(index)));
 }
 
 void sync_back(const at::Tensor& alias, const at::Tensor& front) {
@@ -100,7 +107,7 @@ void sync_back(const at::Tensor& alias, const at::Tensor& front) {
     refresh_front(backing->front(), backing);
   } else {
     // The kernel gave the alias another storage.
-    to->set_storage_keep_dtype(front_of(from->unsafe_storage(), to->device().index()));
+    to->set_storage_keep_dtype(front_of(from->unsafe_storage(), to->device().index(), nullptr));
   }
 }
 

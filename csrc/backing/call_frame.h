@@ -74,7 +74,7 @@ class CallFrame {
     }
     check_result(result);
     if (C10_LIKELY(result.device().type() == backing_target.type)) {
-      give_back(result, index());
+      give_back(result, index(), &shared_);
     }
   }
 
@@ -123,6 +123,7 @@ class CallFrame {
   c10::SmallVector<Pair, kInlinePairs> pairs_;
   uint64_t dtypes_ = 0;
   c10::DeviceIndex index_ = -1;
+  SharedFronts shared_;
 };
 
 }  // namespace flagos

@@ -19,6 +19,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/List.h>
 #include <ATen/native/transformers/attention.h>
+#include <ATen/ops/_fused_sdp_choice_native.h>
 #include <ATen/ops/_fused_sdp_choice_ops.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones_like.h>
@@ -230,6 +231,11 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
 int64_t choose_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                          const std::optional<at::Tensor>& mask, double dropout_p, bool is_causal,
                          std::optional<double> scale, bool enable_gqa) {
+  // functorch asks with its wrappers, for which the operator has no rule; the CPU's function looks at sizes and flags
+  // only.
+  if (backing_target.type == c10::DeviceType::CPU && query.key_set().has(c10::DispatchKey::FuncTorchBatched)) {
+    return at::native::_fused_sdp_choice_cpp(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
+  }
   return at::_ops::_fused_sdp_choice::call(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
 }
 

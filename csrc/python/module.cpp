@@ -204,6 +204,12 @@ py::object default_generator_object(c10::DeviceIndex index) {
   return py::reinterpret_steal<py::object>(THPGenerator_Wrap(default_generator(index)));
 }
 
+// C strings end at a NUL, in file names and in messages.
+const std::string& without_nul(const std::string& text, const char* name) {
+  TORCH_CHECK_VALUE(text.find('\0') == std::string::npos, name, ": there is a NUL character in it");
+  return text;
+}
+
 template <class Function>
 void define(py::module_& module, const char* name, Function function) {
   module.def(name, torch::wrap_pybind_function(function));
@@ -242,8 +248,11 @@ void define_routing(py::module_& module) {
   define(module, "device_overloads", &device_overloads_list);
   define(module, "config_files", &routing_files);
   define(module, "check_config", &check_config);
-  define(module, "load_config", &load_routing_file);
-  define(module, "set_route", &set_route_override);
+  define(module, "load_config", +[](const std::string& path) { load_routing_file(without_nul(path, "path")); });
+  define(
+      module, "set_route", +[](const std::string& overload, const std::string& route) {
+        set_route_override(without_nul(overload, "overload"), without_nul(route, "route"));
+      });
   define(module, "clear_route_overrides", &clear_route_overrides);
   define(module, "route_stats", &route_stats);
   define(module, "reset_route_stats", &reset_counters);

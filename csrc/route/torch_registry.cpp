@@ -20,19 +20,31 @@
 namespace flagos {
 namespace {
 
-// CPU tensors that an operator takes beside device tensors, as it does on CUDA. Neither the schema nor the CPU kernel
-// tells.
-struct CpuArgument {
+struct NamedArgument {
   const char* overload;
   const char* argument;
 };
+
+// CPU tensors that an operator takes beside device tensors, as it does on CUDA. Neither schema nor CPU kernel tells.
 constexpr std::array kCpuArguments = {
-    CpuArgument{"index.Tensor", "indices"},         CpuArgument{"index.Tensor_out", "indices"},
-    CpuArgument{"_unsafe_index.Tensor", "indices"}, CpuArgument{"index_put", "indices"},
-    CpuArgument{"index_put_", "indices"},           CpuArgument{"_index_put_impl_", "indices"},
-    CpuArgument{"_unsafe_index_put", "indices"},    CpuArgument{"lstm.data", "batch_sizes"},
-    CpuArgument{"gru.data", "batch_sizes"},         CpuArgument{"rnn_tanh.data", "batch_sizes"},
-    CpuArgument{"rnn_relu.data", "batch_sizes"},
+    NamedArgument{"index.Tensor", "indices"},         NamedArgument{"index.Tensor_out", "indices"},
+    NamedArgument{"_unsafe_index.Tensor", "indices"}, NamedArgument{"index_put", "indices"},
+    NamedArgument{"index_put_", "indices"},           NamedArgument{"_index_put_impl_", "indices"},
+    NamedArgument{"_unsafe_index_put", "indices"},    NamedArgument{"lstm.data", "batch_sizes"},
+    NamedArgument{"gru.data", "batch_sizes"},         NamedArgument{"rnn_tanh.data", "batch_sizes"},
+    NamedArgument{"rnn_relu.data", "batch_sizes"},
+};
+
+// Arguments that a kernel updates although their schema does not mark them as written.
+constexpr std::array kUnannouncedWrites = {
+    NamedArgument{"native_batch_norm", "running_mean"},
+    NamedArgument{"native_batch_norm", "running_var"},
+    NamedArgument{"native_batch_norm.out", "running_mean"},
+    NamedArgument{"native_batch_norm.out", "running_var"},
+    NamedArgument{"batch_norm_update_stats", "running_mean"},
+    NamedArgument{"batch_norm_update_stats", "running_var"},
+    NamedArgument{"batch_norm_update_stats.out", "running_mean"},
+    NamedArgument{"batch_norm_update_stats.out", "running_var"},
 };
 
 // Guards everything below but the entries' own atomics. Entries never move and never die.
@@ -71,9 +83,14 @@ OperatorEntry& add_entry(Registry& all, const c10::OperatorHandle& op) {
     if (is_generator(arguments[i])) {
       entry.generator_argument = static_cast<int>(i);
     }
-    for (const CpuArgument& row : kCpuArguments) {
+    for (const NamedArgument& row : kCpuArguments) {
       if (entry.name == row.overload && arguments[i].name() == row.argument) {
         entry.cpu_arguments |= uint64_t{1} << i;
+      }
+    }
+    for (const NamedArgument& row : kUnannouncedWrites) {
+      if (entry.name == row.overload && arguments[i].name() == row.argument) {
+        entry.written_unannounced |= uint64_t{1} << i;
       }
     }
   }

@@ -60,7 +60,8 @@ std::vector<Problem> apply(Routing& now, const std::string& path, const std::vec
   all.insert(all.end(), overrides.begin(), overrides.end());
   const Catalogue catalogue = catalogue_for(file, !all.empty());
   for (RouteOverride& override : all) {
-    if (override.name.empty()) {  // from the environment, where "." is written "__"
+    if (override.name.empty() &&
+        override.origin.starts_with("FLAGOS_OP_")) {  // from the environment, where "." is written "__"
       const std::string suffix = override.origin.substr(std::string("FLAGOS_OP_").size());
       override.name = overload_from_variable(suffix, catalogue);
       if (override.name.empty()) {
