@@ -25,7 +25,7 @@ constexpr std::array kLayouts = {
 template <size_t Row>
 void refuse(const c10::OperatorHandle& op, torch::jit::Stack*) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "flagos: '", op.operator_name(), "' is not implemented for tensors of layout ",
-                              kLayouts[Row].name, "; move them to the CPU");
+                              kLayouts[Row].name, "; make and use such tensors on the CPU");
 }
 
 // These would make a sparse tensor over flagos memory that no operator could then use.

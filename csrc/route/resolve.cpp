@@ -40,9 +40,7 @@ class Resolver {
     for (const auto& [name, line] : file.lines) {
       const auto found = catalogue_.overloads.find(name);
       if (found == catalogue_.overloads.end()) {
-        std::vector<std::string> known = names();
-        known.emplace_back("default");
-        report(line.place, "unknown overload " + in_quotes(name) + did_you_mean(name, known));
+        report(line.place, unknown(name, /*in_file=*/true));
         continue;
       }
       if (found->second.served_by_device) {
@@ -50,6 +48,7 @@ class Resolver {
         continue;
       }
       if (check_candidates(line, found->second)) {
+        warn_if_unreachable(name, line.place);
         effective.emplace(name, line);
       }
     }
@@ -73,7 +72,7 @@ class Resolver {
     const auto found = catalogue_.overloads.find(override.name);
     const Place place{override.origin, 0, 0};
     if (found == catalogue_.overloads.end()) {
-      report(place, "unknown overload " + in_quotes(override.name) + did_you_mean(override.name, names()));
+      report(place, unknown(override.name, /*in_file=*/false));
       return;
     }
     if (found->second.served_by_device) {
@@ -86,6 +85,7 @@ class Resolver {
     const size_t before = result_.problems.size();
     line.candidates = parse_route(override.text, place, result_.problems, &line.candidate_places);
     if (result_.problems.size() == before && check_candidates(line, found->second)) {
+      warn_if_unreachable(override.name, place);
       result_.routes[override.name] = {intern_route(line.candidates), override.origin};
       places_[override.name] = place;
     }
@@ -105,6 +105,39 @@ class Resolver {
  private:
   void report(const Place& place, std::string message, Severity severity = Severity::kError) {
     result_.problems.push_back({place, severity, std::move(message)});
+  }
+
+  // What was probably meant by a name that no overload has.
+  std::string unknown(const std::string& name, bool in_file) const {
+    const std::string message = "unknown overload " + in_quotes(name);
+    if (name.starts_with("aten::") && catalogue_.overloads.contains(name.substr(6))) {
+      return message + "; overloads of ATen are written without 'aten::'";
+    }
+    std::string overloads;
+    size_t count = 0;
+    for (auto found = catalogue_.overloads.lower_bound(name + ".");
+         found != catalogue_.overloads.end() && found->first.starts_with(name + "."); ++found) {
+      overloads += count < 4 ? (count == 0 ? "" : ", ") + found->first : "";
+      ++count;
+    }
+    if (count != 0) {
+      return message + "; the operator has the overloads " + overloads + (count > 4 ? ", …" : "");
+    }
+    std::vector<std::string> known = names();
+    if (in_file) {
+      known.emplace_back("default");
+    }
+    return message + did_you_mean(name, known);
+  }
+
+  // A line for what PyTorch always composes of others reaches nothing.
+  void warn_if_unreachable(const std::string& name, const Place& place) {
+    const std::vector<std::string>& members = families_.at(catalogue_.overloads.at(name).family);
+    if (std::none_of(members.begin(), members.end(),
+                     [this](const std::string& member) { return catalogue_.overloads.at(member).routable; })) {
+      report(place, "this line is inert: PyTorch composes " + in_quotes(name) + " of other overloads; route those",
+             Severity::kWarning);
+    }
   }
 
   std::vector<std::string> names() const {

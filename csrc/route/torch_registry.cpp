@@ -12,10 +12,14 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
 namespace flagos {
 namespace {
@@ -54,6 +58,8 @@ struct Registry {
   std::unordered_map<std::string, OperatorEntry*> by_full_name;
   std::vector<c10::RegistrationHandleRAII> registrations;
   bool active = false;  // whether kernels are registered with PyTorch yet
+  std::unordered_set<const OperatorEntry*>
+      fallback_entries;  // reached through the fallback; never registered themselves
   ResolvedRoutes routes;
 };
 
@@ -132,7 +138,8 @@ bool served_by_device(const c10::OperatorHandle& op, const std::string& name) {
 
 // An overload that PyTorch composes of others is left alone, at no cost, until a route names it.
 void register_where_needed(Registry& all, OperatorEntry& entry) {
-  if (entry.registered || !(entry.routed_by_default || all.routes.routes.contains(entry.name))) {
+  if (entry.registered || all.fallback_entries.contains(&entry) ||
+      !(entry.routed_by_default || all.routes.routes.contains(entry.name))) {
     return;
   }
   c10::KernelFunction kernel = entry.unboxed ? compiled_overload(entry.name)->make_kernel(entry)
@@ -142,6 +149,35 @@ void register_where_needed(Registry& all, OperatorEntry& entry) {
                                                 std::move(kernel), std::nullopt, nullptr, "torch_fl router"));
   entry.registered = true;
 }
+
+// Operators that a library took away again (torch.library, tests). Their entries stay, since calls may hold them, but a
+// new operator of that name gets an entry of its own. Filled by the dispatcher under its lock, so no other lock is
+// taken here.
+class RetiredOperators final : public c10::OpRegistrationListener {
+ public:
+  void onOperatorRegistered(const c10::OperatorHandle&) override {}
+  void onOperatorDeregistered(const c10::OperatorHandle& op) override {
+    const std::lock_guard lock(mutex_);
+    names_.push_back(c10::toString(op.operator_name()));
+    any_.store(true, std::memory_order_release);
+  }
+
+  std::vector<std::string> take() {
+    if (!any_.load(std::memory_order_acquire)) {
+      return {};
+    }
+    const std::lock_guard lock(mutex_);
+    any_.store(false, std::memory_order_relaxed);
+    return std::exchange(names_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> names_;
+  std::atomic<bool> any_{false};
+};
+
+RetiredOperators* retired_operators = nullptr;  // owned by the dispatcher; set once while the device is registered
 
 void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   route_call(entry_of(op), stack);
@@ -223,6 +259,9 @@ void register_routed_operators() {
   for (OperatorEntry& entry : all.entries) {
     register_where_needed(all, entry);
   }
+  auto listener = std::make_unique<RetiredOperators>();
+  retired_operators = listener.get();
+  all.registrations.push_back(c10::Dispatcher::singleton().addRegistrationListener(std::move(listener)));
   static torch::Library fallback(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   fallback.fallback(torch::CppFunction::makeFromBoxedFunction<&fall_back>());
 }
@@ -230,6 +269,12 @@ void register_routed_operators() {
 OperatorEntry& entry_of(const c10::OperatorHandle& op) {
   Registry& all = registry();
   const std::string full_name = c10::toString(op.operator_name());
+  if (const std::vector<std::string> retired = retired_operators->take(); !retired.empty()) {
+    const std::unique_lock lock(all.mutex);
+    for (const std::string& name : retired) {
+      all.by_full_name.erase(name);
+    }
+  }
   {
     const std::shared_lock lock(all.mutex);
     if (const auto found = all.by_full_name.find(full_name); found != all.by_full_name.end()) {
@@ -241,6 +286,7 @@ OperatorEntry& entry_of(const c10::OperatorHandle& op) {
     return *found->second;
   }
   OperatorEntry& entry = add_entry(all, op);
+  all.fallback_entries.insert(&entry);
   entry.backing_kernel = op.hasKernelForDispatchKey(backing_target.key);
   entry.routed_by_default = true;
   entry.same_device = false;
@@ -257,7 +303,11 @@ std::vector<const OperatorEntry*> all_entries() {
   const std::shared_lock lock(all.mutex);
   std::vector<const OperatorEntry*> result;
   for (const OperatorEntry& entry : all.entries) {
-    result.push_back(&entry);
+    // An entry whose operator went and came back has a successor.
+    if (const auto found = all.by_full_name.find(entry.full_name);
+        found != all.by_full_name.end() && found->second == &entry) {
+      result.push_back(&entry);
+    }
   }
   return result;
 }

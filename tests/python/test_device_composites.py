@@ -25,7 +25,6 @@ nn.RNNCell nn.TransformerEncoderLayer norm pow svd tensor_split to_sparse var_me
 SEEN = {
     "nn.functional.scaled_dot_product_attention": ("run", [], ["_fused_sdp_choice"]),
     "nn.LazyConv1d": ("parts", [], ["_has_compatible_shallow_copy_type"]),
-    "nn.functional.one_hot": ("parts", ["aminmax", "_local_scalar_dense"], ["max"]),
     "nn.RNNCell": None,
     "nn.functional.conv2d": None,
     "nn.functional.dropout": None,

@@ -34,6 +34,10 @@ Catalogue make_catalogue() {
   composite.backing_kernel = false;
   composite.routed_by_default = false;
   add("zero_", "zero", Spelling::kInPlace);
+  OverloadFacts& composed = add("composed", "composed", Spelling::kFunctional);
+  composed.routable = false;
+  composed.backing_kernel = false;
+  composed.routed_by_default = false;
   OverloadFacts& missing = add("missing", "missing", Spelling::kFunctional);
   missing.backing_kernel = false;
   missing.routed_by_default = false;
@@ -258,6 +262,29 @@ TEST(Resolve, LinesThatCannotHold) {
         "r.conf:2:7: error: unknown backend 'hots'; did you mean 'host'? (known: flaggems_cpp, flaggems, tileops, "
         "host, cuda, gcu, none)",
         "r.conf:3:1: warning: 'view' is served by the device itself and cannot be routed"}},
+  });
+}
+
+TEST(Resolve, WhatWasMeant) {
+  expect({
+      {"an operator without its overload",
+       "add = host",
+       {},
+       false,
+       {},
+       {"r.conf:1:1: error: unknown overload 'add'; the operator has the overloads add.Scalar, add.Tensor, add.out"}},
+      {"with its namespace",
+       "aten::abs = host",
+       {},
+       false,
+       {},
+       {"r.conf:1:1: error: unknown overload 'aten::abs'; overloads of ATen are written without 'aten::'"}},
+      {"composed of others",
+       "composed = none",
+       {},
+       false,
+       {},
+       {"r.conf:1:1: warning: this line is inert: PyTorch composes 'composed' of other overloads; route those"}},
   });
 }
 

@@ -120,6 +120,31 @@ def test_results_over_one_buffer_share_a_storage(device: str, library) -> None:
     assert len({part.untyped_storage()._cdata for part in parts}) == 1
 
 
+def test_an_operator_may_go_and_come_back_with_another_schema(device: str, extension) -> None:
+    def add_in_place(x, n):
+        x.add_(n)
+
+    x = torch.ones(3, device=device)
+    for schema, kernel, call, expected in (
+        ("again(Tensor x) -> Tensor", lambda x: x + 1, lambda op: op(x), 2.0),
+        (
+            "again(Tensor(a!) x, int n) -> ()",
+            add_in_place,
+            lambda op: op(x, 4),
+            None,
+        ),
+        ("again(Tensor x, Tensor y) -> Tensor", lambda x, y: x * y, lambda op: op(x, x), 25.0),
+    ):
+        with torch.library._scoped_library("torch_fl_tests", "FRAGMENT") as fragment:
+            fragment.define(schema)
+            fragment.impl("again", kernel, "CPU")
+            result = call(torch.ops.torch_fl_tests.again)
+        assert result is None or result.tolist() == [expected] * 3
+        extension.set_route("flip", "none")  # every route is resolved anew, without the operator that went
+        extension.clear_route_overrides()
+    assert x.tolist() == [5.0] * 3
+
+
 def test_composites_that_look_at_the_device(device: str) -> None:
     assert_same(lambda x: torch.complex(x, x).conj_physical_(), sample(3, 4), device=device)
     assert_same(
