@@ -45,8 +45,6 @@ target_include_directories(_C PRIVATE "${generated_folder}")
 # SYSTEM: warnings in torch's, pybind11's and Python's headers are not ours to mend.
 target_include_directories(_C SYSTEM PRIVATE ${Python_INCLUDE_DIRS})
 target_link_libraries(_C PRIVATE flagos_options ${flagos_core} torch_package)
-# Thousands of small wrappers around dispatcher calls: at -O1 they compile sooner, and there is little in them to optimise.
-set_source_files_properties(${generated_sources} PROPERTIES COMPILE_OPTIONS -O1)
 if(FLAGOS_BOXED_ONLY)
   target_compile_definitions(_C PRIVATE FLAGOS_BOXED_ONLY=1)
 endif()

@@ -26,6 +26,19 @@ c10::DeviceIndex check_options(std::optional<at::Layout> layout, std::optional<a
   return check_device_index(device.has_value() ? device->index() : c10::DeviceIndex{-1});
 }
 
+// Makes a device current for the allocator, at no cost where it is so already.
+class DeviceScope {
+ public:
+  explicit DeviceScope(c10::DeviceIndex index) {
+    if (C10_UNLIKELY(index != current_device())) {
+      guard_.emplace(c10::Device(c10::DeviceType::PrivateUse1, index));
+    }
+  }
+
+ private:
+  std::optional<c10::DeviceGuard> guard_;
+};
+
 at::Tensor fill_where_asked(at::Tensor tensor) {
   if (C10_UNLIKELY(at::globalContext().deterministicAlgorithms() &&
                    at::globalContext().deterministicFillUninitializedMemory())) {
@@ -40,7 +53,7 @@ at::Tensor empty(c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype, 
                  std::optional<at::Device> device, std::optional<bool> pin_memory,
                  std::optional<at::MemoryFormat> memory_format) {
   const ServedCall call(served_number("empty.memory_format"));
-  const c10::DeviceGuard guard(c10::Device(c10::DeviceType::PrivateUse1, check_options(layout, device, pin_memory)));
+  const DeviceScope scope(check_options(layout, device, pin_memory));
   return fill_where_asked(at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), flagos_allocator(), kFlagosKeys,
                                                     c10::dtype_or_default(dtype), memory_format));
 }
@@ -49,7 +62,7 @@ at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride, s
                          std::optional<at::Layout> layout, std::optional<at::Device> device,
                          std::optional<bool> pin_memory) {
   const ServedCall call(served_number("empty_strided"));
-  const c10::DeviceGuard guard(c10::Device(c10::DeviceType::PrivateUse1, check_options(layout, device, pin_memory)));
+  const DeviceScope scope(check_options(layout, device, pin_memory));
   return fill_where_asked(at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(size),
                                                             C10_AS_INTARRAYREF_SLOW(stride), flagos_allocator(),
                                                             kFlagosKeys, c10::dtype_or_default(dtype)));
