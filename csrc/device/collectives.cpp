@@ -112,9 +112,12 @@ void register_collectives() {
   Silent silent;
   const c10::WarningUtils::WarningHandlerGuard guard(&silent);
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    if (!name.name.starts_with("c10d::")) {
+      continue;
+    }
     const std::optional<c10::OperatorHandle> op = dispatcher.findSchema(name);
-    if (name.name.starts_with("c10d::") && op.has_value() &&
-        op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) && op->hasKernelForDispatchKey(backing_target.key)) {
+    if (op.has_value() && op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) &&
+        op->hasKernelForDispatchKey(backing_target.key)) {
       registrations.push_back(dispatcher.registerImpl(
           name, c10::DispatchKey::PrivateUse1,
           c10::KernelFunction::makeFromBoxedKernel(c10::BoxedKernel::makeFromFunctor(std::make_unique<Collective>())),

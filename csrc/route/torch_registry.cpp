@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
+#include <span>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -68,6 +69,11 @@ Registry& registry() {
   return instance;
 }
 
+// As c10::toString writes it, without the stream: it is asked for thousands of overloads while torch is imported.
+std::string full_name_of(const c10::OperatorName& name) {
+  return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+}
+
 bool is_generator(const c10::Argument& argument) {
   const auto* optional = argument.type()->castRaw<c10::OptionalType>();
   return optional != nullptr && optional->getElementType()->kind() == c10::TypeKind::GeneratorType;
@@ -76,7 +82,7 @@ bool is_generator(const c10::Argument& argument) {
 OperatorEntry& add_entry(Registry& all, const c10::OperatorHandle& op) {
   OperatorEntry& entry = all.entries.emplace_back(op);
   const c10::OperatorName& name = op.operator_name();
-  entry.full_name = c10::toString(name);
+  entry.full_name = full_name_of(name);
   entry.name = name.name.starts_with("aten::") ? entry.full_name.substr(6) : entry.full_name;
   entry.number = static_cast<uint32_t>(all.entries.size() - 1);
   TORCH_INTERNAL_ASSERT(entry.number < kFirstServedNumber, "flagos: too many operators");
@@ -89,17 +95,16 @@ OperatorEntry& add_entry(Registry& all, const c10::OperatorHandle& op) {
     if (is_generator(arguments[i])) {
       entry.generator_argument = static_cast<int>(i);
     }
-    for (const NamedArgument& row : kCpuArguments) {
-      if (entry.name == row.overload && arguments[i].name() == row.argument) {
-        entry.cpu_arguments |= uint64_t{1} << i;
-      }
-    }
-    for (const NamedArgument& row : kUnannouncedWrites) {
-      if (entry.name == row.overload && arguments[i].name() == row.argument) {
-        entry.written_unannounced |= uint64_t{1} << i;
-      }
-    }
   }
+  const auto mark = [&entry, &arguments](std::span<const NamedArgument> table, uint64_t& positions) {
+    for (const NamedArgument& row : table) {
+      for (size_t i = 0; entry.name == row.overload && i < arguments.size() && i < 64; ++i) {
+        positions |= arguments[i].name() == row.argument ? uint64_t{1} << i : 0;
+      }
+    }
+  };
+  mark(kCpuArguments, entry.cpu_arguments);
+  mark(kUnannouncedWrites, entry.written_unannounced);
   entry.router = make_router(entry);
   all.by_full_name.emplace(entry.full_name, &entry);
   return entry;
@@ -158,7 +163,7 @@ class RetiredOperators final : public c10::OpRegistrationListener {
   void onOperatorRegistered(const c10::OperatorHandle&) override {}
   void onOperatorDeregistered(const c10::OperatorHandle& op) override {
     const std::lock_guard lock(mutex_);
-    names_.push_back(c10::toString(op.operator_name()));
+    names_.push_back(full_name_of(op.operator_name()));
     any_.store(true, std::memory_order_release);
   }
 
@@ -232,7 +237,7 @@ void make_entries() {
         !op->hasKernelForDispatchKey(c10::DispatchKey::Autograd)) {
       continue;
     }
-    const std::string name = c10::toString(operator_name).substr(6);
+    const std::string name = full_name_of(operator_name).substr(6);
     const bool kernel = op->hasKernelForDispatchKey(backing_target.key) ||
                         std::find(composites.begin(), composites.end(), name) != composites.end();
     const bool composite = op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
@@ -268,7 +273,7 @@ void register_routed_operators() {
 
 OperatorEntry& entry_of(const c10::OperatorHandle& op) {
   Registry& all = registry();
-  const std::string full_name = c10::toString(op.operator_name());
+  const std::string full_name = full_name_of(op.operator_name());
   if (const std::vector<std::string> retired = retired_operators->take(); !retired.empty()) {
     const std::unique_lock lock(all.mutex);
     for (const std::string& name : retired) {
@@ -331,7 +336,7 @@ Catalogue make_catalogue() {
     if (!op.has_value()) {
       continue;
     }
-    const std::string full_name = c10::toString(operator_name);
+    const std::string full_name = full_name_of(operator_name);
     const std::string name = full_name.starts_with("aten::") ? full_name.substr(6) : full_name;
     OverloadFacts facts;
     facts.spelling = spelling_of(op->schema());
