@@ -10,7 +10,7 @@ find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
 include(cmake/torch_package.cmake)
 
 file(GLOB_RECURSE extension_sources CONFIGURE_DEPENDS csrc/*.cpp)
-list(REMOVE_ITEM extension_sources ${route_sources})
+list(REMOVE_ITEM extension_sources ${core_sources})
 
 set(generated_folder "${CMAKE_CURRENT_BINARY_DIR}/generated")
 set(generated_sources "")

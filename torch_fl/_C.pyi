@@ -1,5 +1,6 @@
 """Types of the C++ extension, as the package uses it."""
 
+from collections.abc import Callable
 from typing import TypedDict
 
 import torch
@@ -79,3 +80,14 @@ def route_stats() -> list[RouteStat]: ...
 def reset_route_stats() -> None: ...
 def set_timing(enabled: bool, /) -> None: ...
 def set_log(flags: str, /) -> None: ...
+def verdicts() -> list[str]: ...
+def run_isolated(
+    cases: int,
+    body: Callable[[int], tuple[str, bytes]],
+    on_outcome: Callable[[int, str, bytes, bytes, int, float, int], None],
+    set_up: Callable[[], None],
+    fork: Callable[[], int],
+    workers: int,
+    timeout_seconds: float,
+    /,
+) -> None: ...

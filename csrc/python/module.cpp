@@ -6,6 +6,7 @@
 #include "device/register.h"
 #include "device/served.h"
 #include "device/shutdown.h"
+#include "python/survey.h"
 #include "route/counters.h"
 #include "route/log.h"
 #include "route/settings.h"
@@ -266,4 +267,5 @@ void define_routing(py::module_& module) {
 PYBIND11_MODULE(_C, module) {
   flagos::define_device(module);
   flagos::define_routing(module);
+  flagos::define_survey(module);
 }
