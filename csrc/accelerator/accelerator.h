@@ -48,6 +48,9 @@ class Accelerator {
   virtual Backend backend() const noexcept = 0;
   virtual BackingTarget backing() const noexcept = 0;
 
+  /// Whether the thread that asks for a backward pass should run it: where calls have finished when they return.
+  virtual bool backward_on_calling_thread() const noexcept = 0;
+
   virtual c10::DeviceIndex device_count() const noexcept = 0;
   virtual DeviceProperties properties(c10::DeviceIndex index) const = 0;
   /// The calling thread's current device.

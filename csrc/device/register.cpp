@@ -4,6 +4,7 @@
 #include "accelerator/accelerator.h"
 #include "device/allocator.h"
 #include "device/autocast.h"
+#include "device/backward_threads.h"
 #include "device/collectives.h"
 #include "device/composites.h"
 #include "device/guard.h"
@@ -46,6 +47,7 @@ std::vector<std::string> register_device(const std::string& config_folder) {
   register_autocast();
   register_layout_errors();
   register_collectives();
+  register_backward_threads();
   return warnings;
 }
 

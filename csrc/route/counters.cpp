@@ -168,10 +168,17 @@ class ShardLease {
 constinit thread_local Shard* thread_shard = nullptr;
 constinit thread_local bool thread_ends = false;
 
+constinit std::atomic<void (*)()> first_call_action{nullptr};
+
 struct ThreadLease {
   ShardLease lease;
 
-  ThreadLease() { thread_shard = &lease.shard(); }
+  ThreadLease() {
+    thread_shard = &lease.shard();
+    if (void (*action)() = first_call_action.load(std::memory_order_acquire)) {
+      action();
+    }
+  }
   ThreadLease(const ThreadLease&) = delete;
   ThreadLease& operator=(const ThreadLease&) = delete;
   ~ThreadLease() {
@@ -217,6 +224,10 @@ void count_call(const CallKey& key, uint64_t bytes_to_host, uint64_t bytes_from_
     thread_local ThreadLease lease;
   }
   add_call(thread_shard->cell(key), bytes_to_host, bytes_from_host, nanoseconds);
+}
+
+void on_first_call_of_thread(void (*action)()) {
+  first_call_action.store(action, std::memory_order_release);
 }
 
 std::vector<CallTotals> read_counters() {

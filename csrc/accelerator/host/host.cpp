@@ -26,6 +26,8 @@ class HostAccelerator final : public Accelerator {
 
   BackingTarget backing() const noexcept override { return {c10::DeviceType::CPU, c10::DispatchKey::CPU, false}; }
 
+  bool backward_on_calling_thread() const noexcept override { return true; }
+
   c10::DeviceIndex device_count() const noexcept override { return devices_; }
 
   DeviceProperties properties(c10::DeviceIndex index) const override {

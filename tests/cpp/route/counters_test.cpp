@@ -282,6 +282,24 @@ struct LateCounter {
   }
 };
 
+// What the action of the test below has counted; of the thread that runs it.
+thread_local int first_calls = 0;
+
+TEST_F(Counters, TheFirstCallOfAThreadRunsTheActionOnce) {
+  count_call(key_of(1));  // this thread's first call may have been earlier
+  on_first_call_of_thread([] { ++first_calls; });
+  count_call(key_of(1));
+  EXPECT_EQ(first_calls, 0);
+  int seen = 0;
+  std::thread([&seen] {
+    count_call(key_of(1));
+    count_call(key_of(2));
+    seen = first_calls;
+  }).join();
+  on_first_call_of_thread(nullptr);
+  EXPECT_EQ(seen, 1);
+}
+
 TEST_F(Counters, CallsFromDestructorsAtTheEndOfAThreadAreCounted) {
   run_threads(1, [](int) {
     thread_local LateCounter late;  // made before the thread's first call, so destroyed after what that call made
