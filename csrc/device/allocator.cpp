@@ -14,52 +14,57 @@
 namespace flagos {
 namespace {
 
-// One amount (bytes or blocks) of one device. All updates are atomic; what readers see is exact once writers rest.
+// One amount (bytes or blocks) of one device, as two sums that only grow: one atomic addition for each allocation and each
+// release. What readers see is exact once writers rest.
 class Gauge {
  public:
   /// Adds, unless that passes `limit`; tells whether it did.
   bool try_add(int64_t amount, int64_t limit) {
-    const int64_t now = current_.fetch_add(amount, std::memory_order_relaxed) + amount;
+    const int64_t now = add_to_allocated(amount);
     if (now > limit) {
-      current_.fetch_sub(amount, std::memory_order_relaxed);
+      allocated_.fetch_sub(amount, std::memory_order_relaxed);
       return false;
     }
     raise_peak(now);
     return true;
   }
-  void add(int64_t amount) { raise_peak(current_.fetch_add(amount, std::memory_order_relaxed) + amount); }
-  void subtract(int64_t amount) {
-    current_.fetch_sub(amount, std::memory_order_relaxed);
-    freed_.fetch_add(amount, std::memory_order_relaxed);
+  void add(int64_t amount) { raise_peak(add_to_allocated(amount)); }
+  void subtract(int64_t amount) { freed_.fetch_add(amount, std::memory_order_relaxed); }
+  int64_t current() const {
+    const int64_t freed = freed_.load(std::memory_order_relaxed);  // first: what is freed has been allocated before
+    return allocated_.load(std::memory_order_relaxed) - freed;
   }
-  int64_t current() const { return current_.load(std::memory_order_relaxed); }
   void reset_peak() { peak_.store(current(), std::memory_order_relaxed); }
   void reset_accumulated() {
     freed_base_.store(freed_.load());
-    allocated_base_.store(freed_.load() + current());
+    allocated_base_.store(allocated_.load());
   }
   c10::CachingAllocator::Stat stat() const {
     c10::CachingAllocator::Stat result;
-    result.current = current();
+    const int64_t freed = freed_.load(std::memory_order_relaxed);
+    const int64_t allocated = allocated_.load(std::memory_order_relaxed);
+    result.current = allocated - freed;
     result.peak = std::max(peak_.load(std::memory_order_relaxed), result.current);
-    result.freed = freed_.load(std::memory_order_relaxed) - freed_base_.load(std::memory_order_relaxed);
-    result.allocated =
-        freed_.load(std::memory_order_relaxed) + result.current - allocated_base_.load(std::memory_order_relaxed);
+    result.freed = freed - freed_base_.load(std::memory_order_relaxed);
+    result.allocated = allocated - allocated_base_.load(std::memory_order_relaxed);
     return result;
   }
 
  private:
+  int64_t add_to_allocated(int64_t amount) {
+    return allocated_.fetch_add(amount, std::memory_order_relaxed) + amount - freed_.load(std::memory_order_relaxed);
+  }
   void raise_peak(int64_t now) {
     int64_t peak = peak_.load(std::memory_order_relaxed);
     while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
     }
   }
 
-  std::atomic<int64_t> current_{0};
-  std::atomic<int64_t> peak_{0};
+  std::atomic<int64_t> allocated_{0};
   std::atomic<int64_t> freed_{0};
-  std::atomic<int64_t> freed_base_{0};
+  std::atomic<int64_t> peak_{0};
   std::atomic<int64_t> allocated_base_{0};
+  std::atomic<int64_t> freed_base_{0};
 };
 
 struct DeviceMemory {

@@ -1,12 +1,12 @@
 // On which thread a backward pass runs, and an orderly end of those threads.
 //
 // Note [Backward on the calling thread]
-// PyTorch's autograd engine has a thread for each device that is not the CPU: the thread that calls `backward` hands the
-// graph over and waits. That overlaps the devices of an accelerator whose calls return before they have finished. Where
-// a call has finished when it returns, as on host, nothing overlaps, and each pass costs two changes of thread (40 to
-// 100 us, as long as 50 small operators). The engine leaves the graph on the calling thread, as it does for CPU tensors,
-// where the thread's state says so: torch.autograd.set_multithreading_enabled(False). That state belongs to each thread
-// and is set at the first call that the thread makes on the device; what a program sets later holds.
+// PyTorch's autograd engine has a thread for each device that is not the CPU: the thread that calls `backward` hands
+// the graph over and waits. That overlaps the devices of an accelerator whose calls return before they have finished.
+// Where a call has finished when it returns, as on host, nothing overlaps, and each pass costs two changes of thread
+// (40 to 100 us, as long as 50 small operators). The engine leaves the graph on the calling thread, as it does for CPU
+// tensors, where the thread's state says so: torch.autograd.set_multithreading_enabled(False). That state belongs to
+// each thread and is set at the first call that the thread makes on the device; what a program sets later holds.
 #pragma once
 
 namespace flagos {

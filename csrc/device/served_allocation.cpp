@@ -17,20 +17,20 @@ namespace {
 
 constexpr c10::DispatchKeySet kFlagosKeys(c10::DispatchKey::PrivateUse1);
 
-// Refuses what flagos tensors cannot be and gives the device index.
+// Refuses what flagos tensors cannot be and gives the device index; -1 where the call leaves it to the current device.
 c10::DeviceIndex check_options(std::optional<at::Layout> layout, std::optional<at::Device> device,
                                std::optional<bool> pin_memory) {
   TORCH_CHECK_NOT_IMPLEMENTED(!layout.has_value() || *layout == at::kStrided, "flagos: empty tensors of layout ",
                               *layout, " are not implemented");
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
-  return check_device_index(device.has_value() ? device->index() : c10::DeviceIndex{-1});
+  return device.has_value() && device->has_index() ? check_device_index(device->index()) : c10::DeviceIndex{-1};
 }
 
 // Makes a device current for the allocator, at no cost where it is so already.
 class DeviceScope {
  public:
   explicit DeviceScope(c10::DeviceIndex index) {
-    if (C10_UNLIKELY(index != current_device())) {
+    if (C10_UNLIKELY(index != -1 && index != current_device())) {
       guard_.emplace(c10::Device(c10::DeviceType::PrivateUse1, index));
     }
   }

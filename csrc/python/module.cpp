@@ -1,12 +1,12 @@
 // The extension module torch_fl._C: translation between Python and the rest of the library, nothing else.
 #include "accelerator/accelerator.h"
 #include "device/allocator.h"
+#include "device/backward_threads.h"
 #include "device/generator.h"
 #include "device/guard.h"
 #include "device/register.h"
 #include "device/served.h"
 #include "python/survey.h"
-#include "device/backward_threads.h"
 #include "route/counters.h"
 #include "route/log.h"
 #include "route/settings.h"

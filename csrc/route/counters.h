@@ -46,7 +46,8 @@ struct CallTotals {
 /// Adds one call. Allocates only the first time this thread meets the key.
 void count_call(const CallKey& key, uint64_t bytes_to_host = 0, uint64_t bytes_from_host = 0, uint64_t nanoseconds = 0);
 
-/// `action` is run by each thread that makes its first counted call from now on; null for none. It must not throw or count.
+/// `action` is run by each thread that makes its first counted call from now on; null for none. It must not throw or
+/// count.
 void on_first_call_of_thread(void (*action)());
 
 /// Sums over all threads since the last reset, in no particular order.
