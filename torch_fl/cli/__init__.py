@@ -1,6 +1,7 @@
 """The command `flagos`: one subcommand a file, this one parses the arguments and runs the chosen one.
 
 Exit codes of every subcommand: 0 fine, 1 found something (a problem, a difference, a failing script), 2 wrong use.
+`run` alone ends with the exit status of the script it ran.
 """
 
 from __future__ import annotations
@@ -12,18 +13,19 @@ from collections.abc import Sequence
 
 import torch_fl
 from torch_fl import unavailable
-from torch_fl.cli import check, demo, doctor, routes, trace
+from torch_fl.cli import check, demo, doctor, routes, run, trace
 from torch_fl.cli.output import FINE, WRONG_USE
 
 _EXAMPLES = """\
 examples:
   flagos doctor                      what is installed, loaded and configured here
   flagos demo                        train a small network on flagos and compare it with the CPU
+  flagos run --as-cuda train.py      run a script that names cuda, on flagos
   flagos trace script.py             run a script, then print where its operators ran and how long
   flagos routes 'add*'               which backends run the overloads add*, and which line says so
   flagos check my.conf               test a routing file
 
-exit codes: 0 fine, 1 found something, 2 wrong use"""
+exit codes: 0 fine, 1 found something, 2 wrong use; of `run`: the script's own"""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -36,7 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"torch_fl {torch_fl.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (doctor, demo, trace, routes, check):
+    for module in (doctor, demo, run, trace, routes, check):
         module.add_command(commands)
     return parser
 

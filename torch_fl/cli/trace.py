@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
-import runpy
 import sys
-import traceback
 from collections.abc import Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from torch_fl.cli.output import FINE, FOUND_SOMETHING, WRONG_USE, Commands, bytes_text, new_command, print_json, table
+from torch_fl.cli import script
+from torch_fl.cli.output import FINE, FOUND_SOMETHING, Commands, bytes_text, new_command, print_json, table
 
 if TYPE_CHECKING:
     from torch_fl._C import RouteStat
@@ -29,8 +26,7 @@ def add_command(commands: Commands) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the bill as JSON; the script prints to stderr then")
     parser.add_argument("--top", type=_count, default=30, metavar="N", help="lines to print, 0 for all (default 30)")
-    parser.add_argument("script", metavar="SCRIPT", help="the Python script")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="…", help="arguments of the script")
+    script.add_arguments(parser)
 
 
 def _count(text: str) -> int:
@@ -45,52 +41,34 @@ def _count(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the script and print the bill, also when the script fails; 1 if it does, 2 if there is no such script."""
+    """Run the script and print the bill, also when the script fails; 1 if it does, 2 if there is no such script.
+
+    The exit code says whether something was found; the script's own status is printed. `flagos run` passes it on.
+    """
     from torch_fl import _C
 
-    if not os.path.isfile(arguments.script):
-        print(f"flagos trace: no such script: {arguments.script}", file=sys.stderr)
-        return WRONG_USE
+    refused = script.refusal(arguments, "trace")
+    if refused is not None:
+        return refused
     _C.set_timing(True)
     _C.reset_route_stats()
     with contextlib.redirect_stdout(sys.stderr) if arguments.json else contextlib.nullcontext():
-        failed = _run_script(arguments.script, arguments.arguments)
+        ending = script.run_program(arguments)
+        ending.show()
     stats = _C.route_stats()
     _C.set_timing(False)
+    if isinstance(ending.error, KeyboardInterrupt):
+        print("flagos trace: interrupted; the bill so far:", file=sys.stderr)
+    elif ending.failed:
+        print(f"flagos trace: the script ended with exit status {ending.status}", file=sys.stderr)
 
     rows = bill(stats)
     if arguments.json:
-        print_json({"script_failed": failed, "rows": rows, "totals": totals(rows)})
+        status = {"script_failed": ending.failed, "script_status": ending.status}
+        print_json({**status, "rows": rows, "totals": totals(rows)})
     else:
         _print(rows, arguments.top)
-    return FOUND_SOMETHING if failed else FINE
-
-
-def _run_script(script: str, arguments: list[str]) -> bool:
-    """Run a script as `python script arguments` would, and return whether it failed."""
-    sys.argv = [script, *arguments]
-    sys.path[0] = os.path.dirname(os.path.abspath(script))
-    try:
-        runpy.run_path(script, run_name="__main__")
-    except SystemExit as end:
-        # As Python itself does: no code is success, and a text goes to stderr.
-        if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
-        return end.code not in (None, 0)
-    except KeyboardInterrupt:
-        print("flagos trace: interrupted; the bill so far:", file=sys.stderr)
-        return True
-    except Exception as error:  # noqa: BLE001 - reported as Python would; the bill of a failing script is wanted too
-        traceback.print_exception(type(error), error, _frames_of_script(error.__traceback__, script))
-        return True
-    return False
-
-
-def _frames_of_script(frames: TracebackType | None, script: str) -> TracebackType | None:
-    """Return a traceback from the script's own first frame on; None where it never ran, as after a syntax error."""
-    while frames is not None and frames.tb_frame.f_code.co_filename != script:
-        frames = frames.tb_next
-    return frames
+    return FOUND_SOMETHING if ending.failed else FINE
 
 
 def bill(stats: Iterable[RouteStat]) -> list[dict[str, Any]]:

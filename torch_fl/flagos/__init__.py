@@ -31,6 +31,7 @@ from torch_fl.flagos.devices import (
     set_device,
     synchronize,
 )
+from torch_fl.flagos.libraries import load_file, use_in_accelerate
 from torch_fl.flagos.memory import (
     empty_cache,
     max_memory_allocated,
@@ -115,6 +116,7 @@ __all__ = [
     "is_current_stream_capturing",
     "is_initialized",
     "load_error",
+    "load_file",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
@@ -144,6 +146,7 @@ __all__ = [
     "stream",
     "streams",
     "synchronize",
+    "use_in_accelerate",
 ]
 
 
@@ -152,3 +155,11 @@ def __getattr__(name: str) -> bool:
     if name == "_initialized":
         return is_initialized()
     raise AttributeError(f"module 'torch.flagos' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List what is public, and not what this file needs to say it."""
+    return sorted(__all__)
+
+
+del annotations, torch
