@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <map>
 #include <new>
@@ -54,6 +55,10 @@ std::map<size_t, Outcome> run(size_t cases, const Body& body, const IsolatedRunn
   EXPECT_EQ(open_descriptors(), descriptors);
   EXPECT_FALSE(has_children());
   return outcomes;
+}
+
+CaseResult pass(size_t) {
+  return {Verdict::kPass, ""};
 }
 
 /// A counter or flag that workers and the test share.
@@ -221,28 +226,105 @@ TEST(RunIsolated, CarriesLargeTexts) {
   }
 }
 
-TEST(RunIsolated, PutsABlameOnNobodyWhenAWorkerIsKilledBetweenCases) {
-  // The signal comes from a thread of the worker, which waits until the case that started it has been reported.
-  const Shared<int> go;
+TEST(RunIsolated, BlamesNobodyForAWorkerThatDiesOutsideOfACase) {
+  const Shared<int> set_ups;
+  const auto outcomes = run(3, pass, {.set_up = [&] {
+                              if (++*set_ups <= 2) {
+                                ::_exit(1);
+                              }
+                            }});
+  EXPECT_EQ(set_ups->load(), 3);
+  for (const auto& [i, outcome] : outcomes) {
+    EXPECT_EQ(outcome.verdict, Verdict::kPass) << i;
+  }
+}
+
+/// State letter of a process as /proc has it; '-' for none. A zombie counts as none: its new parent will reap it.
+char process_state(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const size_t name_end = line.rfind(')');
+  const char state = name_end == std::string::npos ? '-' : line.at(name_end + 2);
+  return state == 'Z' || state == 'X' ? '-' : state;
+}
+
+/// Waits until the process is in that state; gives up after ten seconds.
+bool reaches_state(pid_t pid, char state) {
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    if (process_state(pid) == state) {
+      return true;
+    }
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  return false;
+}
+
+TEST(RunIsolated, BlamesTheCaseUnderWayWhenItsWorkerIsKilledFromOutside) {
+  const Shared<pid_t> begun;
   std::map<size_t, Outcome> outcomes;
   run_isolated(
-      2,
+      3,
       [&](size_t i) -> CaseResult {
         if (i == 1) {
-          return {Verdict::kPass, ""};
+          *begun = ::getpid();
+          sleep_for_ever();
         }
-        return {Verdict::kPass, std::to_string(::getpid())};
+        return pass(i);
       },
-      [&](Outcome outcome) { outcomes[outcome.case_index] = outcome; }, {.workers = 2});
+      [&](const Outcome& outcome) {
+        outcomes[outcome.case_index] = outcome;
+        if (outcome.case_index == 0) {
+          while (begun->load() == 0) {
+          }
+          ::kill(*begun, SIGTERM);
+        }
+      });
+  EXPECT_EQ(outcomes.size(), 3U);
   EXPECT_EQ(outcomes.at(0).verdict, Verdict::kPass);
+  EXPECT_EQ(outcomes.at(1).verdict, Verdict::kCrash);
+  EXPECT_EQ(outcomes.at(1).signal, SIGTERM);
+  EXPECT_EQ(outcomes.at(2).verdict, Verdict::kPass);
+}
+
+TEST(RunIsolated, BlamesTheCaseWhoseWorkerDiesInTheMiddleOfItsReport) {
+  const Shared<pid_t> writer;
+  const Shared<bool> go;
+  std::map<size_t, Outcome> outcomes;
+  run_isolated(
+      3,
+      [&](size_t i) -> CaseResult {
+        if (i == 0) {
+          *writer = ::getpid();
+          while (!go->load()) {  // without sleeping: the first sleep is that of a full pipe
+          }
+          return {Verdict::kPass, std::string(9'000'000, 'x')};
+        }
+        while (writer->load() == 0) {
+        }
+        return pass(i);
+      },
+      [&](const Outcome& outcome) {
+        outcomes[outcome.case_index] = outcome;
+        if (!go->load()) {  // nobody reads the pipe before this returns
+          *go = true;
+          EXPECT_TRUE(reaches_state(*writer, 'S'));
+          ::kill(*writer, SIGKILL);
+        }
+      },
+      {.workers = 2});
+  EXPECT_EQ(outcomes.size(), 3U);
+  EXPECT_EQ(outcomes.at(0).verdict, Verdict::kCrash);
+  EXPECT_EQ(outcomes.at(0).signal, SIGKILL);
   EXPECT_EQ(outcomes.at(1).verdict, Verdict::kPass);
+  EXPECT_EQ(outcomes.at(2).verdict, Verdict::kPass);
 }
 
 TEST(RunIsolated, KillsTheChildrenOfAWorker) {
   const Shared<pid_t> grandchild;
   const auto outcomes = run(2, [&](size_t i) -> CaseResult {
     if (i == 1) {
-      return {Verdict::kPass, ""};
+      return pass(i);
     }
     const pid_t child = ::fork();
     if (child == 0) {
@@ -252,20 +334,29 @@ TEST(RunIsolated, KillsTheChildrenOfAWorker) {
     ::_exit(5);
   });
   EXPECT_EQ(outcomes.at(0).detail, "exit status 5");
-  // Its new parent may not have reaped it yet: dead or a zombie is the same.
-  std::string state = "?";
-  for (int attempt = 0; attempt < 500 && !state.empty() && state != "Z" && state != "X"; ++attempt) {
-    state.clear();
-    if (std::FILE* file = std::fopen(("/proc/" + std::to_string(grandchild->load()) + "/stat").c_str(), "re")) {
-      char letter = '?';
-      if (std::fscanf(file, "%*d %*[^)]) %c", &letter) == 1) {
-        state = letter;
-      }
-      std::fclose(file);
-      std::this_thread::sleep_for(milliseconds(10));
-    }
+  EXPECT_TRUE(reaches_state(*grandchild, '-'));
+}
+
+TEST(RunIsolated, WorkersDieWithTheirRunner) {
+  const Shared<pid_t> worker;
+  const pid_t runner = ::fork();
+  if (runner == 0) {
+    run_isolated(
+        1,
+        [&](size_t) -> CaseResult {
+          *worker = ::getpid();
+          sleep_for_ever();
+        },
+        [](const Outcome&) {});
+    ::_exit(0);
   }
-  EXPECT_TRUE(state.empty() || state == "Z" || state == "X") << state;
+  while (worker->load() == 0) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_NE(process_state(*worker), '-');
+  ::kill(runner, SIGKILL);
+  ::waitpid(runner, nullptr, 0);
+  EXPECT_TRUE(reaches_state(*worker, '-'));
 }
 
 TEST(RunIsolated, BlamesTheCaseThatWritesIntoTheReports) {
@@ -319,10 +410,6 @@ std::string failure(size_t cases, const Body& body, const std::function<void(Out
   EXPECT_EQ(open_descriptors(), descriptors);
   EXPECT_FALSE(has_children());
   return text;
-}
-
-CaseResult pass(size_t) {
-  return {Verdict::kPass, ""};
 }
 
 TEST(RunIsolated, LetsExceptionsOfTheCallerThroughAndKillsTheWorkers) {
