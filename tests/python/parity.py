@@ -15,14 +15,16 @@ BITS_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def seed_generators(seed: int) -> None:
-    """Seeds the CPU's and the device's default generators.
+    """Seeds the default generators of the CPU, of flagos and of CUDA.
 
     `torch.manual_seed` does that too, but formats the call stack once for every kind of accelerator torch knows, which
     took most of the time of the sweeps.
     """
     torch.default_generator.manual_seed(seed)
-    if hasattr(torch, "flagos") and torch.flagos.is_available():
-        torch.flagos.manual_seed_all(seed)
+    for name in ("flagos", "cuda"):
+        module = getattr(torch, name, None)
+        if module is not None and module.is_available():
+            module.manual_seed_all(seed)
 
 
 def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
@@ -70,7 +72,7 @@ class Mover:
         if key not in self._flat:
             flat = torch.empty(0, dtype=plain.dtype).set_(storage)
             # The source stays referenced: its address is the key, and must not be given to another storage.
-            self._flat[key] = (flat, flat.clone().to(self.device))
+            self._flat[key] = (flat, flat.clone() if self.device == "cpu" else flat.to(self.device))
         moved = self._flat[key][1].as_strided(plain.size(), plain.stride(), plain.storage_offset())
         if conjugate:
             moved = moved.conj()
@@ -82,14 +84,24 @@ class Mover:
         return map_tensors(self.tensor, value)
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements as integers, every NaN as the same one."""
+def _integers(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements' bits as integers."""
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
-    if not tensor.is_floating_point():
-        return tensor
-    bits = tensor.view(BITS_OF_SIZE[tensor.element_size()])
-    return bits.masked_fill(tensor.to(torch.float32).isnan(), 0)
+    if tensor.dtype == torch.bool:
+        # As bytes: a bool that holds neither 0 nor 1 is wrong although it reads as True.
+        return tensor.view(torch.uint8)
+    # Signed integers, since few kernels know the wider unsigned ones.
+    signed = tensor.dtype in (torch.int8, torch.int16, torch.int32, torch.int64)
+    return tensor if signed else tensor.view(BITS_OF_SIZE[tensor.element_size()])
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements' bits as integers, every NaN as the same one."""
+    bits = _integers(tensor)
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    return bits.masked_fill(tensor.to(torch.float32).isnan(), 0) if tensor.is_floating_point() else bits
 
 
 def _tensor_difference(actual: torch.Tensor, expected: torch.Tensor, values: bool) -> str | None:
@@ -117,10 +129,9 @@ def _tensor_difference(actual: torch.Tensor, expected: torch.Tensor, values: boo
     if expected.is_quantized:
         return None if torch.equal(actual.detach().cpu(), expected.detach()) else "values differ"
     found = actual.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    wanted = expected.detach().resolve_conj().resolve_neg().contiguous()
-    if expected.dtype == torch.bool:
-        # Compared as bytes: a bool that holds neither 0 nor 1 is wrong although it reads as True.
-        found, wanted = found.view(torch.uint8), wanted.view(torch.uint8)
+    wanted = expected.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    if torch.equal(_integers(found), _integers(wanted)):
+        return None
     unequal = _bits(found) != _bits(wanted)
     if not unequal.any():
         return None
@@ -133,16 +144,26 @@ def _tensor_difference(actual: torch.Tensor, expected: torch.Tensor, values: boo
     )
 
 
-def difference(actual: Any, expected: Any, *, device: str, values: bool = True, path: str = "result") -> str | None:
+def difference(
+    actual: Any,
+    expected: Any,
+    *,
+    device: str,
+    values: bool = True,
+    path: str = "result",
+    reference: str = "cpu",
+) -> str | None:
     """Says where `actual` differs from `expected`, or returns None.
 
-    `expected` comes from the CPU; tensors of `actual` must be on `device`. Values are compared as bits, so -0.0 is not
-    0.0, while all NaNs are equal. `values=False` compares only what describes a tensor.
+    `expected` comes from the device `reference`; where its tensors are on it, those of `actual` must be on `device`.
+    Values are compared as bits, so -0.0 is not 0.0, while all NaNs are equal. `values=False` compares only what
+    describes a tensor.
     """
     if isinstance(expected, torch.Tensor):
         if not isinstance(actual, torch.Tensor):
             return f"{path}: a {type(actual).__name__}, expected a tensor"
-        wanted = torch.device(device).type if expected.device.type == "cpu" else expected.device.type
+        same_place = expected.device.type == torch.device(reference).type
+        wanted = torch.device(device).type if same_place else expected.device.type
         if actual.device.type != wanted:
             return f"{path}: on {actual.device}, expected {wanted}"
         reason = _tensor_difference(actual, expected, values)
@@ -159,14 +180,14 @@ def difference(actual: Any, expected: Any, *, device: str, values: bool = True, 
     elif isinstance(expected, float) and isinstance(actual, float):
         same = (actual != actual and expected != expected) or struct.pack("d", actual) == struct.pack("d", expected)
         return None if same else f"{path}: {actual!r}, expected {expected!r}"
-    elif isinstance(expected, str) and expected == "cpu" and actual == device:
+    elif isinstance(expected, str) and expected == reference and actual == device:
         return None  # a device argument by name
     elif isinstance(expected, torch.device):
         return None if isinstance(actual, torch.device) else f"{path}: {actual!r}, expected a device"
     else:
         return None if not values or actual == expected else f"{path}: {actual!r}, expected {expected!r}"
     for where, found, wanted in pairs:
-        if reason := difference(found, wanted, device=device, values=values, path=where):
+        if reason := difference(found, wanted, device=device, values=values, path=where, reference=reference):
             return reason
     return None
 

@@ -1,0 +1,58 @@
+"""The file of cases that are not held to the bit: each line names one operator, what of it, and the reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from .cases import Case
+from .compare import BITS, DESCRIPTION, TOLERANCE
+
+FOLDER = Path(__file__).parent
+MOST_LINES = 25
+#: What a line may ask for. `expected_failure` runs, and must fail; the others relax how values are compared.
+EXPECTED_FAILURE = "expected_failure"
+TREATMENTS = (EXPECTED_FAILURE, DESCRIPTION, TOLERANCE)
+
+
+@dataclass(frozen=True)
+class Skip:
+    """One line: `name | kinds | dtypes | treatment | reason`."""
+
+    name: str
+    kinds: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    treatment: str
+    reason: str
+
+    def covers(self, case: Case) -> bool:
+        return case.name == self.name and case.kind in self.kinds and case.dtype in self.dtypes
+
+
+def parse(text: str) -> list[Skip]:
+    """The lines of a skip file; ValueError with the line if it has another form. `#` begins a comment line."""
+    found = []
+    for line in text.splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        parts = [part.strip() for part in line.split("|")]
+        if len(parts) != 5 or not all(parts) or parts[3] not in TREATMENTS:
+            raise ValueError(f"not 'name | kinds | dtypes | treatment of {TREATMENTS} | reason': {line}")
+        name, kinds, dtypes, treatment, reason = parts
+        found.append(Skip(name, tuple(kinds.split()), tuple(dtypes.split()), treatment, reason))
+    return found
+
+
+def read(accelerator: str) -> list[Skip]:
+    """The lines of `skips_<accelerator>.txt`; none if there is no such file."""
+    path = FOLDER / f"skips_{accelerator}.txt"
+    return parse(path.read_text()) if path.exists() else []
+
+
+def skip_of(case: Case, skips: list[Skip]) -> Skip | None:
+    return next((skip for skip in skips if skip.covers(case)), None)
+
+
+def strictness(skip: Skip | None) -> str:
+    """How the values of a case with that line, or with none, are compared."""
+    return BITS if skip is None or skip.treatment == EXPECTED_FAILURE else skip.treatment
