@@ -80,7 +80,17 @@ HOT_OVERLOADS = frozenset(
 
 # Composites that choose their path by device type. On a backing tensor they choose as the backing device would, so they
 # are routed like kernels although torch gives them none for CPU or CUDA.
-ROUTED_COMPOSITES = frozenset({"conj_physical_", "convolution", "convolution_backward", "mode.values"})
+ROUTED_COMPOSITES = frozenset(
+    {
+        "conj_physical_",
+        "convolution",
+        "convolution_backward",
+        "ldexp.Tensor",  # a kernel of its own for float16 on the CPU, since torch 2.13
+        "ldexp.out",
+        "ldexp_",
+        "mode.values",
+    }
+)
 
 STRUCT = re.compile(r"struct TORCH_API \w+ \{(.*?)\n\};", re.DOTALL)
 SCHEMA_STRING = re.compile(r'schema_str[^"]*"([^(]+)\(')

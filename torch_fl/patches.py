@@ -20,6 +20,7 @@ def apply() -> None:
     """Apply every patch that this torch needs; a second call does nothing."""
     _name_the_dlpack_device()
     _choose_linear_cross_entropy_as_the_cpu()
+    _choose_a_process_group()
 
 
 def _name_the_dlpack_device() -> None:
@@ -57,3 +58,26 @@ def _choose_linear_cross_entropy_as_the_cpu() -> None:
         for (device, dtype), row in list(defaults.items()):
             if device == "cpu":
                 defaults.setdefault((DEVICE_TYPE, dtype), row)
+
+
+def _choose_a_process_group() -> None:
+    """`init_process_group()` without a backend asks a table by the accelerator's name, and fails for unknown names.
+
+    So it failed for programs that use nothing but CPU tensors, too. The table holds one backend for one device, while
+    gloo serves the host and flagos on `host` alike; what is asked for by name goes through the same class.
+    """
+    if _C.accelerator_name() != "host" or not torch.distributed.is_available():
+        return
+    from torch.distributed import distributed_c10d as c10d
+
+    original = c10d.BackendConfig.__init__
+    if hasattr(original, "flagos_original") or DEVICE_TYPE in c10d.Backend.default_device_backend_map:
+        return
+
+    def __init__(self: c10d.BackendConfig, backend: c10d.Backend) -> None:
+        if str(backend) == c10d.Backend.UNDEFINED:
+            backend = c10d.Backend("gloo")
+        original(self, backend)
+
+    __init__.flagos_original = original  # type: ignore[attr-defined]
+    c10d.BackendConfig.__init__ = __init__  # type: ignore[method-assign]

@@ -35,11 +35,19 @@ class FlagosGenerator final : public c10::GeneratorImpl {
     const std::lock_guard lock(backing_.mutex());
     return backing_.seed();
   }
+  // torch pickles and deep-copies a generator with its offset, unless it is a CPU generator, which has none.
   void set_offset(uint64_t offset) override {
+    if (has_no_offset()) {
+      TORCH_CHECK(offset == 0, "the generator of ", device_, " has no offset, which must stay 0, but got: ", offset);
+      return;
+    }
     const std::lock_guard lock(backing_.mutex());
     backing_.set_offset(offset);
   }
   uint64_t get_offset() const override {
+    if (has_no_offset()) {
+      return 0;
+    }
     const std::lock_guard lock(backing_.mutex());
     return backing_.get_offset();
   }
@@ -53,6 +61,8 @@ class FlagosGenerator final : public c10::GeneratorImpl {
   }
 
  private:
+  bool has_no_offset() const { return backing_.device().is_cpu(); }
+
   FlagosGenerator* clone_impl() const override {
     const std::lock_guard lock(backing_.mutex());
     return c10::make_intrusive<FlagosGenerator>(device_.index(), backing_.clone()).release();

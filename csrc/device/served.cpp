@@ -48,6 +48,7 @@ void register_served_operators() {
   library.impl("set_.source_Storage_storage_offset", TORCH_FN(served::set_storage_offset));
   library.impl("set_.source_Tensor", TORCH_FN(served::set_tensor));
   library.impl("_has_compatible_shallow_copy_type", TORCH_FN(served::has_compatible_shallow_copy_type));
+  library.impl("_nested_tensor_from_mask_left_aligned", TORCH_FN(served::nested_tensor_from_mask_left_aligned));
   library.impl("_copy_from", TORCH_FN(served::copy_from));
   library.impl("_copy_from_and_resize", TORCH_FN(served::copy_from_and_resize));
   library.impl("_local_scalar_dense", TORCH_FN(served::local_scalar_dense));

@@ -47,6 +47,7 @@ inline constexpr std::array kServedOverloads = {
     ServedOverload{"transpose_", ServedKind::kMetadata, false},
     ServedOverload{"unsqueeze_", ServedKind::kMetadata, false},
     ServedOverload{"_has_compatible_shallow_copy_type", ServedKind::kMetadata, true},
+    ServedOverload{"_nested_tensor_from_mask_left_aligned", ServedKind::kMetadata, true},
     ServedOverload{"_copy_from", ServedKind::kTransfer, true},
     ServedOverload{"_copy_from_and_resize", ServedKind::kTransfer, true},
     ServedOverload{"_local_scalar_dense", ServedKind::kTransfer, true},

@@ -30,6 +30,7 @@ at::Tensor& set_storage_offset(at::Tensor& self, at::Storage source, c10::SymInt
                                c10::SymIntArrayRef size, c10::SymIntArrayRef stride);
 at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source);
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from);
+bool nested_tensor_from_mask_left_aligned(const at::Tensor& batch, const at::Tensor& mask);
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking);
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& destination, bool non_blocking);

@@ -125,4 +125,11 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
   return dense(self) && dense(from);
 }
 
+bool nested_tensor_from_mask_left_aligned(const at::Tensor&, const at::Tensor&) {
+  // TransformerEncoder asks before it packs a padded batch into a nested tensor, which the device does not have. With
+  // the answer no it computes the padded batch.
+  const ServedCall call(served_number("_nested_tensor_from_mask_left_aligned"));
+  return false;
+}
+
 }  // namespace flagos::served
