@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import builtins
+import importlib.machinery
+import io
 import os
 import runpy
 import signal
 import sys
+import types
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -101,7 +105,7 @@ def _run(name: str, arguments: list[str], is_module: bool) -> Ending:
         if is_module:
             runpy.run_module(name, run_name="__main__", alter_sys=True)
         else:
-            runpy.run_path(name, run_name="__main__")
+            _run_script(os.path.abspath(name))
     except BaseException as error:  # noqa: BLE001 - SystemExit and interrupts are ends of the program, too
         if isinstance(error, ImportError) and is_module and _frames_of_program(error.__traceback__) is None:
             # runpy's own: there is no such module, or it cannot be run.
@@ -109,6 +113,21 @@ def _run(name: str, arguments: list[str], is_module: bool) -> Ending:
             return Ending(SystemExit(1))
         return Ending(error.with_traceback(_frames_of_program(error.__traceback__)))
     return Ending(None)
+
+
+def _run_script(path: str) -> None:
+    """Execute a script as the module `__main__`, which stays there for threads and exit handlers, as under Python.
+
+    `runpy.run_path` would take it away at the end, and change sys.argv[0] to the full path that tracebacks show.
+    """
+    main = types.ModuleType("__main__")
+    main.__file__ = path
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    main.__dict__.update(__builtins__=builtins, __cached__=None)
+    sys.modules["__main__"] = main
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec")
+    exec(code, main.__dict__)
 
 
 def _frames_of_program(frames: TracebackType | None) -> TracebackType | None:
