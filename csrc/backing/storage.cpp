@@ -101,6 +101,7 @@ void relabel_storage(c10::StorageImpl* storage, c10::DeviceIndex index) {
 c10::Storage wrap_shared_storage(const c10::Storage& storage, c10::DeviceIndex index) {
   c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
   const size_t bytes = impl->nbytes();
+  check_memory_limit(index, bytes);
   c10::raw::intrusive_ptr::incref(impl);
   c10::DataPtr data(
       impl->mutable_data(), impl,

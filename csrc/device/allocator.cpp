@@ -14,8 +14,8 @@
 namespace flagos {
 namespace {
 
-// One amount (bytes or blocks) of one device, as two sums that only grow: one atomic addition for each allocation and each
-// release. What readers see is exact once writers rest.
+// One amount (bytes or blocks) of one device, as two sums that only grow: one atomic addition for each allocation and
+// each release. What readers see is exact once writers rest.
 class Gauge {
  public:
   /// Adds, unless that passes `limit`; tells whether it did.
@@ -67,10 +67,17 @@ class Gauge {
   std::atomic<int64_t> freed_base_{0};
 };
 
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+// Stands in `DeviceMemory::limit` while a test waits for an allocation to fail. Nothing fits below it, so whatever is
+// charged takes the path of refusals, and other calls need not ask.
+constexpr int64_t kCounting = -1;
+
 struct DeviceMemory {
   Gauge bytes;
   Gauge blocks;
-  std::atomic<int64_t> limit{std::numeric_limits<int64_t>::max()};
+  std::atomic<int64_t> limit{kNoLimit};      // what charges are compared with
+  std::atomic<int64_t> set_limit{kNoLimit};  // what the user has set
+  std::atomic<int64_t> until_failure{0};     // allocations that are still to come, the failing one among them
   std::atomic<int64_t> out_of_memory{0};
 };
 
@@ -82,10 +89,9 @@ DeviceMemory& memory_of(c10::DeviceIndex index) {
   return devices[static_cast<size_t>(index)];
 }
 
-[[noreturn]] void report_out_of_memory(c10::DeviceIndex index, size_t bytes, bool exists) {
+[[noreturn]] void report_out_of_memory(c10::DeviceIndex index, size_t bytes, bool exists, int64_t limit) {
   DeviceMemory& memory = memory_of(index);
   memory.out_of_memory.fetch_add(1, std::memory_order_relaxed);
-  const int64_t limit = memory.limit.load();
   const int64_t allocated = memory.bytes.current();
   TORCH_CHECK_WITH(OutOfMemoryError, false, "flagos out of memory. ",
                    exists ? "A kernel grew a tensor on device " : "Tried to allocate ",
@@ -93,6 +99,25 @@ DeviceMemory& memory_of(c10::DeviceIndex index) {
                    exists ? " to " + std::to_string(bytes) + " bytes" : "", ", which has a limit of ", limit,
                    " bytes, of which ", allocated, " bytes are allocated and ", std::max<int64_t>(limit - allocated, 0),
                    " bytes are free. Free tensors or raise FLAGOS_HOST_MEMORY.");
+}
+
+// Off the hot path: what does not fit below `limit` is refused, unless a test is counting allocations and this one fits
+// below the limit that the user has set.
+void refuse_unless_counting(c10::DeviceIndex index, size_t bytes, bool exists) {
+  DeviceMemory& memory = memory_of(index);
+  const int64_t limit = memory.set_limit.load();
+  if (memory.limit.load() != kCounting) {
+    report_out_of_memory(index, bytes, exists, limit);
+  }
+  const int64_t allocated = memory.bytes.current();
+  if (memory.until_failure.fetch_sub(1) == 1) {
+    memory.limit.store(limit);
+    report_out_of_memory(index, bytes, exists, exists ? std::max<int64_t>(allocated - 1, 0) : allocated);
+  }
+  if (exists ? allocated > limit
+             : (bytes > static_cast<size_t>(limit) || allocated > limit - static_cast<int64_t>(bytes))) {
+    report_out_of_memory(index, bytes, exists, limit);
+  }
 }
 
 // The accelerator's memory itself may end before any limit does.
@@ -182,7 +207,7 @@ void check_memory_limit(c10::DeviceIndex index, size_t bytes) {
   }
   if (C10_UNLIKELY(bytes > static_cast<size_t>(limit) ||
                    memory.bytes.current() > limit - static_cast<int64_t>(bytes))) {
-    report_out_of_memory(index, bytes, false);
+    refuse_unless_counting(index, bytes, false);
   }
 }
 
@@ -191,8 +216,12 @@ void charge_memory(c10::DeviceIndex index, size_t bytes) {
     return;
   }
   DeviceMemory& memory = memory_of(index);
-  if (C10_UNLIKELY(!memory.bytes.try_add(static_cast<int64_t>(bytes), memory.limit.load(std::memory_order_relaxed)))) {
-    report_out_of_memory(index, bytes, false);
+  const auto amount = static_cast<int64_t>(bytes);
+  const int64_t limit = memory.limit.load(std::memory_order_relaxed);
+  // Allocations were counted by check_memory_limit before they were made.
+  if (C10_UNLIKELY(!memory.bytes.try_add(amount, limit)) &&
+      !(limit == kCounting && memory.bytes.try_add(amount, memory.set_limit.load()))) {
+    report_out_of_memory(index, bytes, false, memory.set_limit.load());
   }
   memory.blocks.add(1);
 }
@@ -202,7 +231,7 @@ void charge_existing_memory(c10::DeviceIndex index, size_t bytes, bool grown) {
   memory.bytes.add(static_cast<int64_t>(bytes));
   memory.blocks.add(bytes != 0 ? 1 : 0);
   if (C10_UNLIKELY(grown && memory.bytes.current() > memory.limit.load(std::memory_order_relaxed))) {
-    report_out_of_memory(index, bytes, true);
+    refuse_unless_counting(index, bytes, true);
   }
 }
 
@@ -215,15 +244,29 @@ void discharge_memory(c10::DeviceIndex index, size_t bytes) {
 }
 
 void set_memory_limit(c10::DeviceIndex index, size_t bytes) {
-  constexpr auto kNone = std::numeric_limits<int64_t>::max();
-  memory_of(check_device_index(index))
-      .limit.store(bytes == 0 ? kNone : static_cast<int64_t>(std::min(bytes, size_t{kNone})));
+  DeviceMemory& memory = memory_of(check_device_index(index));
+  const int64_t limit = bytes == 0 ? kNoLimit : static_cast<int64_t>(std::min(bytes, size_t{kNoLimit}));
+  memory.set_limit.store(limit);
+  if (memory.limit.load() != kCounting) {
+    memory.limit.store(limit);
+  }
+}
+
+int64_t fail_allocation(c10::DeviceIndex index, int64_t count) {
+  DeviceMemory& memory = memory_of(check_device_index(index));
+  TORCH_CHECK_VALUE(count >= 0, "fail_allocation: count must not be negative, but is ", count);
+  const bool counting = memory.limit.exchange(memory.set_limit.load()) == kCounting;
+  const int64_t left = memory.until_failure.exchange(count);
+  if (count != 0) {
+    memory.limit.store(kCounting);
+  }
+  return counting ? left : 0;
 }
 
 std::pair<size_t, size_t> memory_info(c10::DeviceIndex index) {
   const DeviceMemory& memory = memory_of(index);
-  const int64_t limit = memory.limit.load();
-  if (limit == std::numeric_limits<int64_t>::max()) {
+  const int64_t limit = memory.set_limit.load();
+  if (limit == kNoLimit) {
     return {accelerator().free_memory(index), accelerator().total_memory(index)};
   }
   return {static_cast<size_t>(std::max<int64_t>(limit - memory.bytes.current(), 0)), static_cast<size_t>(limit)};

@@ -23,6 +23,10 @@ void discharge_memory(c10::DeviceIndex index, size_t bytes);
 
 /// Bytes; 0 means no limit.
 void set_memory_limit(c10::DeviceIndex index, size_t bytes);
+/// For tests of what an exhausted device leaves behind: lets the `count`-th allocation from now on (1: the next one)
+/// fail on device `index`, once, as if the limit were what is allocated at that moment. Allocations of 0 bytes are not
+/// counted. 0 takes it back. Returns how many were still to come from the last time, 0 if that one has failed.
+int64_t fail_allocation(c10::DeviceIndex index, int64_t count);
 /// What the device has in all: its limit if there is one, else what the accelerator tells. In bytes, free first.
 std::pair<size_t, size_t> memory_info(c10::DeviceIndex index);
 

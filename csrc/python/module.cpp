@@ -235,6 +235,7 @@ void define_device(py::module_& module) {
   define(module, "device_properties", &properties_dict);
   define(module, "mem_get_info", +[](c10::DeviceIndex index) { return memory_info(check_device_index(index)); });
   define(module, "set_memory_limit", &set_memory_limit);
+  define(module, "fail_allocation", &fail_allocation);
   define(module, "default_generator", &default_generator_object);
   define(
       module, "drain_backward_threads", +[] {
