@@ -224,17 +224,17 @@ def test_no_thread_passes_the_limit(device: str) -> None:
         kept = [torch.empty(size, dtype=torch.uint8, device=device) for _ in range(THREADS - 1)]
         with pytest.raises(torch.OutOfMemoryError):
             torch.empty(size, dtype=torch.uint8, device=device)
-        full = kept[0]
 
-        def add_to_full(_: int) -> None:
+        def add_to_full(_: int, full: torch.Tensor = kept[0]) -> None:
             with pytest.raises(torch.OutOfMemoryError):
                 full.add(1)
 
         in_threads(add_to_full)
+        del add_to_full
         assert torch.flagos.max_memory_allocated() == base + (THREADS - 1) * size
     finally:
         torch.flagos.set_memory_limit(0)
-    del kept, full
+    del kept
     assert memory_settles_at(base) == 0
 
 
