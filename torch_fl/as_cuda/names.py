@@ -11,6 +11,8 @@ from torch_fl.loading import DEVICE_TYPE
 
 _CUDA_DEVICE = re.compile(r"cuda(:\d+)?")
 
+_NAMING_TYPES = frozenset({str, torch.device})
+
 
 def is_cuda_name(value: object) -> bool:
     """True for "cuda", "cuda:1" and a torch.device of that type."""
@@ -29,8 +31,15 @@ def mapped(value: Any) -> Any:
 
 
 def any_cuda_name(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """True if one of the arguments of a call names a CUDA device."""
-    return any(map(is_cuda_name, args)) or any(map(is_cuda_name, kwargs.values()))
+    """True if one of the arguments of a call names a CUDA device. Every call of a torch function comes here."""
+    for value in args:
+        if type(value) in _NAMING_TYPES and is_cuda_name(value):
+            return True
+    if kwargs:
+        for value in kwargs.values():
+            if type(value) in _NAMING_TYPES and is_cuda_name(value):
+                return True
+    return False
 
 
 def mapped_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.metadata
 import os
 import platform
 import sys
@@ -69,9 +70,27 @@ def examine() -> dict[str, Any]:
     report["backends"] = flagos.backends()
     report["config_files"] = _C.config_files()
     report["settings"] = _C.settings()
+    report["libraries"] = _libraries()
     if not report["devices"]:
         report["problems"].append(f"the accelerator {report['accelerator']!r} has no device")
     return report
+
+
+# Libraries that choose among devices by name, and how they come to flagos (docs/scripts.md).
+_LIBRARIES = {
+    "transformers": 'from_pretrained(…, device_map="flagos"), or .to("flagos"); Trainer: see accelerate',
+    "accelerate": "takes the CPU unless torch.flagos.use_in_accelerate() is called first",
+    "safetensors": 'refuses the name "flagos" in load_file; torch.flagos.load_file(path) reads its files',
+}
+
+
+def _libraries() -> list[dict[str, str]]:
+    """Return the installed ones of these libraries, with version and what their users should know."""
+    rows = []
+    for name, advice in _LIBRARIES.items():
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            rows.append({"name": name, "version": importlib.metadata.version(name), "advice": advice})
+    return rows
 
 
 def _device(index: int) -> dict[str, Any]:
@@ -123,6 +142,10 @@ def _print(report: dict[str, Any]) -> None:
         print("\nRouting files, in the order they were read")
         for path in report["config_files"]:
             print(f"  {path}")
+    if report.get("libraries"):
+        print("\nLibraries that know devices by name (docs/scripts.md explains)")
+        cells = [[row["name"], row["version"], row["advice"]] for row in report["libraries"]]
+        print(table(["library", "version", "on flagos"], cells))
     if "settings" in report:
         print("\nSettings (docs/environment.md explains them)")
         rows = [[setting["name"], str(setting["value"]), setting["origin"]] for setting in report["settings"]]
