@@ -78,7 +78,7 @@ def read_dumps(folder: Path) -> dict[str, int]:
     for path in folder.glob("counts.*"):
         text = path.read_text(errors="replace")
         trigger = re.search(r"^desc: Trigger: Client Request: (.*)$", text, re.MULTILINE)
-        total = re.search(r"^(?:totals|summary): (\d+)", text, re.MULTILINE)
+        total = re.search(r"^totals: (\d+)", text, re.MULTILINE)
         if trigger and total:
             totals[trigger[1]] = int(total[1])
     return totals

@@ -33,6 +33,12 @@ struct BackingTarget {
   c10::DeviceType type = c10::DeviceType::CPU;
   c10::DispatchKey key = c10::DispatchKey::CPU;
   bool indexed = false;  ///< whether the backing device has the front device's index (CUDA) or none (CPU)
+  /// What the key set of a tensor of that device has of the device itself: the backend's bit and its autocast key.
+  c10::DispatchKeySet own_keys = device_keys(c10::BackendComponent::CPUBit);
+
+  static c10::DispatchKeySet device_keys(c10::BackendComponent backend) {
+    return c10::DispatchKeySet(backend) | c10::getAutocastRelatedKeySetFromBackend(backend);
+  }
 
   c10::Device device(c10::DeviceIndex index) const {
     return c10::Device(type, indexed ? index : static_cast<c10::DeviceIndex>(-1));

@@ -24,7 +24,7 @@ class HostAccelerator final : public Accelerator {
 
   Backend backend() const noexcept override { return Backend::kHost; }
 
-  BackingTarget backing() const noexcept override { return {c10::DeviceType::CPU, c10::DispatchKey::CPU, false}; }
+  BackingTarget backing() const noexcept override { return {}; }
 
   bool backward_on_calling_thread() const noexcept override { return true; }
 
