@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 import torch
@@ -90,3 +91,16 @@ def test_accelerate_refuses_fp16(accelerate) -> None:
 def test_without_the_function_it_takes_the_cpu(accelerate) -> None:
     """Why there is `use_in_accelerate`. Should this be flagos one day, mend docs/scripts.md."""
     assert accelerate.Accelerator().device.type == "cpu"
+
+
+AS_CUDA = """
+from accelerate import Accelerator
+from transformers import TrainingArguments
+print(Accelerator(mixed_precision="bf16").device, TrainingArguments(bf16=True).device)
+"""
+
+
+def test_both_libraries_follow_as_cuda(run_command, accelerate, transformers, tmp_path) -> None:
+    (tmp_path / "program.py").write_text(AS_CUDA)
+    done = run_command([sys.executable, "-m", "torch_fl.cli", "run", "--as-cuda", "program.py"], HF_HUB_OFFLINE="1")
+    assert done.check().stdout.split() == ["flagos", "flagos:0"]
