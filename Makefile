@@ -83,7 +83,10 @@ sanitize-%: $(call venv_with,demo)
 	build/sanitize-$*/flagos_cpp_tests --gtest_brief=1
 
 bench: build
-	@set -e; for benchmark in bench/*.py; do echo "== $$benchmark"; $(PYTHON) $$benchmark; done
+	@set -e; $(bin)cmake --build build/current --target flagos_bench; \
+	if [ -x build/current/flagos_bench ]; then \
+	  TORCH_DEVICE_BACKEND_AUTOLOAD=0 LD_LIBRARY_PATH=$$($(PYTHON) -c 'import torch; print(torch.__path__[0])')/lib build/current/flagos_bench; fi; \
+	for benchmark in bench/*.py; do echo "== $$benchmark"; $(PYTHON) $$benchmark; done
 
 wheel: $(call venv_with,demo)
 	@TORCH_DEVICE_BACKEND_AUTOLOAD=0 PATH=$$(dirname $(PYTHON)):$$PATH \

@@ -34,7 +34,9 @@ void* memalign(size_t alignment, size_t size) {
   return __libc_memalign(alignment, size);
 }
 
-void* aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
+void* aligned_alloc(size_t alignment, size_t size) {
+  return memalign(alignment, size);
+}
 
 int posix_memalign(void** result, size_t alignment, size_t size) {
   void* block = memalign(alignment, size);
@@ -45,7 +47,9 @@ int posix_memalign(void** result, size_t alignment, size_t size) {
   return 0;
 }
 
-unsigned long flagos_allocations(void) { return allocations; }
+unsigned long flagos_allocations(void) {
+  return allocations;
+}
 
 // Counts of what follows belong to the next dump alone.
 void flagos_begin(void) {
