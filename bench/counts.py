@@ -127,8 +127,8 @@ def table(counts: dict[str, dict[str, Counts]], about: dict[str, str]) -> str:
     lines += [f"- {name}: {value}" for name, value in about.items()]
     lines += [
         "",
-        "Of one call from Python, one thread, counted by callgrind; an empty statement is subtracted. Allocations are those from the heap of",
-        "the C library; Python takes small objects from its own pools.",
+        "Of one call from Python, one thread, counted by callgrind; an empty statement is subtracted. Allocations are",
+        "those from the heap of the C library; Python takes small objects from its own pools.",
         "",
         "| call | instructions flagos | cpu | difference | ratio | allocations flagos | cpu | difference |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
