@@ -70,6 +70,7 @@ def test_training_on_the_cpu_survives_a_broken_setting(environment: dict[str, st
     assert next(iter(environment)) in done.stderr or next(iter(environment.values())) in done.stderr
 
 
+@pytest.mark.full
 def test_import_costs_no_context(run_python) -> None:
     code = "import torch; print(torch.flagos.is_initialized())"
     done = run_python(code).check()
