@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from typing import TYPE_CHECKING
 
 import torch
@@ -42,6 +43,7 @@ def use_in_accelerate(device: Device = DEVICE_TYPE, mixed_precision: str | None 
     ACCELERATE_MIXED_PRECISION where `mixed_precision` is given: "no" or "bf16" (`TrainingArguments(bf16=True)` is
     refused on devices it does not know).
 
+    Warns where torch sees a CUDA device, which `Trainer` takes whatever the variable says.
     Raises ValueError for another precision, accelerate having a fixed list of devices for fp16, and RuntimeError where
     accelerate has chosen another device already.
     """
@@ -57,6 +59,13 @@ def use_in_accelerate(device: Device = DEVICE_TYPE, mixed_precision: str | None 
         raise RuntimeError(
             f"accelerate works on {chosen} already: call torch.flagos.use_in_accelerate() before the first "
             "Accelerator, PartialState or TrainingArguments is made"
+        )
+    # With --as-cuda the second question is answered with flagos.
+    if torch.cuda.is_available() and torch.device("cuda").type == "cuda":
+        warnings.warn(
+            "transformers' Trainer takes a CUDA device before any other: hide it (CUDA_VISIBLE_DEVICES=), or run the "
+            "program with `flagos run --as-cuda`",
+            stacklevel=2,
         )
     os.environ[_DEVICE_VARIABLE] = str(place)
     if mixed_precision is not None:

@@ -51,8 +51,11 @@ def safetensors() -> ModuleType:
 
 @pytest.fixture
 def accelerate(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The library, with no device chosen yet, and none left behind."""
+    """The library, with no device chosen yet, and none left behind, on a machine without a CUDA device."""
     library = required("accelerate")
+    # As with CUDA_VISIBLE_DEVICES= in the environment; both libraries would take CUDA before any other device.
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     for name in ("ACCELERATE_TORCH_DEVICE", "ACCELERATE_MIXED_PRECISION"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)

@@ -81,6 +81,13 @@ def test_refused_precision(precision, accelerate) -> None:
     assert "ACCELERATE_TORCH_DEVICE" not in os.environ
 
 
+def test_a_cuda_device_beside_it_is_told(accelerate, monkeypatch) -> None:
+    """`Trainer` takes CUDA, whatever the variable says."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.warns(UserWarning, match="CUDA_VISIBLE_DEVICES"):
+        torch.flagos.use_in_accelerate()
+
+
 def test_accelerate_refuses_fp16(accelerate) -> None:
     """Why `use_in_accelerate` does. Should this pass one day, mend it and docs/scripts.md."""
     torch.flagos.use_in_accelerate()

@@ -185,6 +185,6 @@ def test_trainer_resumes_from_its_checkpoint(transformers, accelerate, checkpoin
     assert all(torch.equal(parameters[name].cpu(), whole[2][name]) for name in whole[2])
 
 
-def test_device_map_auto_knows_no_flagos(checkpoints) -> None:
+def test_device_map_auto_knows_no_flagos(checkpoints, accelerate) -> None:
     """accelerate chooses from a fixed list; docs/scripts.md says so. Should this fail one day, mend the docs."""
     assert loader(checkpoints, "gpt2")(device_map="auto").device.type == "cpu"
