@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.needs_flagos
 
-COMMANDS = ("doctor", "routes", "check", "trace", "demo")
+COMMANDS = ("doctor", "routes", "check", "run", "trace", "demo")
 MAIN = [sys.executable, "-m", "torch_fl.cli"]
 
 

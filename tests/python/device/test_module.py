@@ -65,6 +65,11 @@ def test_functions_have_docstrings() -> None:
     assert not [name for name in bare if not name.startswith("_")]
 
 
+def test_only_what_is_public_is_listed() -> None:
+    assert dir(torch.flagos) == sorted(torch.flagos.__all__)
+    assert not {"annotations", "torch"} & set(vars(torch.flagos))
+
+
 def test_properties() -> None:
     properties = torch.flagos.get_device_properties(0)
     assert properties.name == torch.flagos.get_device_name(0) != ""

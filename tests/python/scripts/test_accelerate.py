@@ -8,6 +8,8 @@ import sys
 import pytest
 import torch
 
+from torch_fl.cli.hints import hint
+
 pytestmark = pytest.mark.needs_flagos
 
 
@@ -91,8 +93,9 @@ def test_a_cuda_device_beside_it_is_told(accelerate, monkeypatch) -> None:
 def test_accelerate_refuses_fp16(accelerate) -> None:
     """Why `use_in_accelerate` does. Should this pass one day, mend it and docs/scripts.md."""
     torch.flagos.use_in_accelerate()
-    with pytest.raises(ValueError, match="fp16 mixed precision requires a device in"):
+    with pytest.raises(ValueError, match="fp16 mixed precision requires a device in") as caught:
         accelerate.Accelerator(mixed_precision="fp16")
+    assert "torch.amp.GradScaler('flagos')" in hint(caught.value, as_cuda=False)
 
 
 def test_without_the_function_it_takes_the_cpu(accelerate) -> None:
