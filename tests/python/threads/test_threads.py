@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -145,26 +146,36 @@ def test_generator_state_read_and_set_by_all_threads(device: str) -> None:
 
 
 def test_counters_lose_no_call_while_they_are_read(device: str, extension) -> None:
-    turns, stop = 200, threading.Event()
-    x = torch.ones(3, device=device)
+    turns, depth, stop = 20, 100, threading.Event()
     seen = []
 
     def calls(rows: list[dict[str, Any]]) -> int:
-        return sum(row["calls"] for row in rows if row["overload"] == "erfinv")
+        return sum(row["calls"] for row in rows if row["overload"] == "sgn")
 
     def read() -> None:
         while not stop.is_set():
             seen.append(calls(extension.route_stats()))
+            time.sleep(0.001)
+
+    def count(_: int) -> None:
+        leaf = torch.ones(3, device=device, requires_grad=True)
+        for _ in range(turns):
+            result = leaf
+            for _ in range(depth):
+                result = result.abs()
+            # One call of sgn for each abs, and no GIL between them.
+            torch.autograd.grad(result.sum(), leaf)
 
     reader = threading.Thread(target=read)
     reader.start()
-    in_threads(lambda index: [torch.erfinv(x) for _ in range(turns)])
-    # Threads that have ended leave their shards to new ones.
-    in_threads(lambda index: [torch.erfinv(x) for _ in range(turns)])
-    stop.set()
-    reader.join()
+    try:
+        in_threads(count)
+        in_threads(count)  # threads that have ended leave their shards to new ones
+    finally:
+        stop.set()
+        reader.join()
     assert seen == sorted(seen)
-    assert calls(extension.route_stats()) == 2 * THREADS * turns
+    assert calls(extension.route_stats()) == 2 * THREADS * turns * depth
 
 
 def test_memory_statistics_add_up(device: str) -> None:
@@ -251,9 +262,11 @@ def test_routes_swapped_under_calls(device: str, extension) -> None:
 
     swapper = threading.Thread(target=swap)
     swapper.start()
-    results = in_threads(lambda index: {digest([torch.flip(on_device, [0])]) for _ in range(turns)})
-    stop.set()
-    swapper.join()
+    try:
+        results = in_threads(lambda index: {digest([torch.flip(on_device, [0])]) for _ in range(turns)})
+    finally:
+        stop.set()
+        swapper.join()
     assert set().union(*results) == {digest([expected])}
     rows = [row for row in extension.route_stats() if row["overload"] == "flip"]
     assert {row["backend"] for row in rows} == {"none", "host"}
