@@ -42,8 +42,15 @@ def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """Every tensor in `value`, in reading order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
     found: list[torch.Tensor] = []
-    map_tensors(found.append, value)
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            found += tensors_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            found += tensors_in(item)
     return found
 
 

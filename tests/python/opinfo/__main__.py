@@ -42,17 +42,25 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m opinfo", description=__doc__.splitlines()[0], epilog=example, allow_abbrev=False
     )
-    made.add_argument("--only", nargs="+", metavar="PATTERN", help="operators, modules or whole case ids; * and ? as in a shell")
-    made.add_argument("--only-from", type=Path, metavar="FILE", help="names of operators and modules, one a line, no patterns")
+    made.add_argument(
+        "--only", nargs="+", metavar="PATTERN", help="operators, modules or whole case ids; * and ? as in a shell"
+    )
+    made.add_argument(
+        "--only-from", type=Path, metavar="FILE", help="names of operators and modules, one a line, no patterns"
+    )
     made.add_argument("--kind", nargs="+", choices=KINDS, help="kinds of test (all)")
     made.add_argument("--slice", action="store_true", help="every operator and kind, few dtypes and samples")
-    made.add_argument("--samples", type=int, metavar="N", help="at most N samples of each case (all; with --slice %d)" % SAMPLES)
+    made.add_argument(
+        "--samples", type=int, metavar="N", help="at most N samples of each case (all; with --slice %d)" % SAMPLES
+    )
     made.add_argument("--shard", type=parse_shard, metavar="I/N", help="every N-th case, from the I-th on")
     made.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (%(default)s)")
     made.add_argument("--timeout", type=float, default=600, metavar="SECONDS", help="for one case (%(default)s)")
     made.add_argument("--reference", default="cpu", help="device that gives the expected results (%(default)s)")
     made.add_argument("--device", default="flagos", help="device under test (%(default)s)")
-    made.add_argument("--results", type=Path, default=ROOT / "build" / "opinfo.jsonl", help="where results go (%(default)s)")
+    made.add_argument(
+        "--results", type=Path, default=ROOT / "build" / "opinfo.jsonl", help="where results go (%(default)s)"
+    )
     made.add_argument("--resume", action="store_true", help="keep the results that are there, run the other cases")
     made.add_argument("--write", action="store_true", help="write bench/results/opinfo-<accelerator>-<date>.md")
     made.add_argument("--list", action="store_true", help="print the cases and run none")

@@ -73,7 +73,9 @@ def unwritten_memory(pattern: int) -> Iterator[None]:
             mallopt(M_PERTURB, 0)
 
 
-def judge_anew(execute: Callable[[str], Run], question: Question, first: Run, actual: Run, finding: Finding) -> Finding | None:
+def judge_anew(
+    execute: Callable[[str], Run], question: Question, first: Run, actual: Run, finding: Finding
+) -> Finding | None:
     """What to make of a difference: nothing, if the reference contradicts itself as much."""
     places, tally = question.places, question.tally
     question.mark(False)

@@ -81,7 +81,9 @@ def tolerance_difference(actual: Any, expected: Any) -> str | None:
             have, want = have.to(torch.float64), want.to(torch.float64)
         relative = RELATIVE.get(want.dtype, RELATIVE_OTHERS)
         if have.shape == want.shape and not torch.allclose(have, want, relative, ABSOLUTE, equal_nan=True):
-            return f"tensor {i}: {have.flatten()[:5].tolist()}, expected {want.flatten()[:5].tolist()}, within tolerance"
+            return (
+                f"tensor {i}: {have.flatten()[:5].tolist()}, expected {want.flatten()[:5].tolist()}, within tolerance"
+            )
     return None
 
 

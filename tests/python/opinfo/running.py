@@ -32,16 +32,18 @@ def result_of(outcome: Outcome, plan: Plan) -> Result:
     """The runner's outcome as a result: counts and findings from the body, or what killed the worker."""
     case = plan.cases[plan.numbers[outcome.case]]
     skip = skip_of(case, plan.skips)
-    judged = judge(outcome.verdict.value, skip)
     told = {"treatment": skip.treatment, "reason": skip.reason} if skip else {}
+    expected = 0
     try:
         detail = json.loads(outcome.detail)
         findings, differences = tuple(detail.pop("findings")), detail.pop("differences")
+        expected = detail.pop("expected_differences")
     except (ValueError, KeyError, AttributeError, TypeError):
         position = plan.progress.last(plan.numbers[outcome.case])
         ends = [outcome.detail, outcome.stderr[-OUTPUT_KEPT:]]
         detail, differences = {}, 1
         findings = (f"{position}, signal {outcome.signal}: " + "\n".join(end for end in ends if end),)
+    judged = judge(outcome.verdict.value, skip, expected)
     return Result(outcome.case, judged, round(outcome.seconds, 4), detail, differences, findings, **told)
 
 

@@ -17,6 +17,8 @@ CPU_ARGUMENTS = {
 }
 #: Operators that make a tensor where no argument is one, or whatever the device of its arguments: told the device.
 FACTORIES = ("arange", "linspace", "linspace.tensor_overload", "logspace", "logspace.tensor_overload")
+#: Types that no device knows of.
+PLAIN = frozenset({bool, int, float, complex, torch.dtype, torch.Size, torch.memory_format, torch.layout, slice})
 SEED = 11
 
 
@@ -112,14 +114,14 @@ def to_device(value: Any, device: str, stays: bool = False, mover: Mover | None 
     if isinstance(value, torch.Tensor):
         # A tensor that the table puts elsewhere on purpose, to see it refused, stays there.
         return mover.tensor(value) if value.device.type == "cpu" else value
+    if value is None or type(value) in PLAIN:
+        return value
     if isinstance(value, torch.Generator):
         return torch.Generator(device).manual_seed(value.initial_seed())
     if isinstance(value, torch.device):
         return torch.device(device)
     if isinstance(value, str):
         return device if value == "cpu" else value
-    if isinstance(value, torch.Size):
-        return value
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(to_device(item, device, mover=mover) for item in value))
     if isinstance(value, (list, tuple)):

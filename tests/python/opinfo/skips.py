@@ -17,7 +17,10 @@ TREATMENTS = (EXPECTED_FAILURE, DESCRIPTION, TOLERANCE)
 
 @dataclass(frozen=True)
 class Skip:
-    """One line: `name | kinds | dtypes | treatment | reason`."""
+    """One line: `name | kinds | dtypes | treatment | reason`.
+
+    A kind may be narrowed to attempts, as in `layouts:negative`; the other attempts of the case must agree then.
+    """
 
     name: str
     kinds: tuple[str, ...]
@@ -26,7 +29,13 @@ class Skip:
     reason: str
 
     def covers(self, case: Case) -> bool:
-        return case.name == self.name and case.kind in self.kinds and case.dtype in self.dtypes
+        kinds = [kind.partition(":")[0] for kind in self.kinds]
+        return case.name == self.name and case.kind in kinds and case.dtype in self.dtypes
+
+    def expects(self, case: Case, label: str) -> bool:
+        """Whether the attempt `label` of a case that the line covers is expected to differ."""
+        attempts = [attempt for kind, _, attempt in (k.partition(":") for k in self.kinds) if kind == case.kind]
+        return self.treatment == EXPECTED_FAILURE and ("" in attempts or label.split(",")[0] in attempts)
 
 
 def parse(text: str) -> list[Skip]:

@@ -18,12 +18,15 @@ from . import gradients
 
 #: How long memory may take to come back: PyTorch's backward threads let go of a graph a moment after it has run.
 PATIENCE_SECONDS = 2.0
+COLLECT_AFTER_SECONDS = 0.05
 
 
 def allocated(device: str) -> int:
     """Bytes in use on the device; 0 where nobody counts them."""
-    module = torch.get_device_module(device)
-    return module.memory_allocated() if hasattr(module, "memory_allocated") else 0
+    if device == "cpu":
+        return 0
+    # Torch's Python function sorts every statistic by name first.
+    return torch._C._accelerator_getDeviceStats(0)["allocated_bytes"]["all"]["current"]
 
 
 def foreign(values: Any, device: str) -> str | None:
@@ -38,10 +41,11 @@ def foreign(values: Any, device: str) -> str | None:
 
 def wait_until_free(device: str) -> int:
     """Bytes that are still in use after collecting garbage and waiting; a worker holds nothing between samples."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while (left := allocated(device)) and time.monotonic() < deadline:
-        gc.collect()
-        time.sleep(0.001)
+    begun = time.monotonic()
+    while (left := allocated(device)) and (passed := time.monotonic() - begun) < PATIENCE_SECONDS:
+        time.sleep(0.0001 if passed < COLLECT_AFTER_SECONDS else 0.01)
+        if passed > COLLECT_AFTER_SECONDS:
+            gc.collect()
     return left
 
 

@@ -109,7 +109,9 @@ def check_meta(case: Case, sample: Sample, seed: int, real: Real) -> Any:
             return Finding("error", f"the device: {actual.error!r}, the reference: {expected.error!r}")
         described = [description(r.result, device=False) for r in (actual, expected)]
         if described[0] != described[1]:
-            return Finding("wrong", f"meta tensors: {meta.result}, the device: {described[0]}, reference {described[1]}")
+            return Finding(
+                "wrong", f"meta tensors: {meta.result}, the device: {described[0]}, reference {described[1]}"
+            )
         # Meta tensors know nothing of the device, which agrees with the reference: they are wrong about both.
         tally.both_refuse += meta.error is not None
         tally.reference_disagrees += meta.error is None
