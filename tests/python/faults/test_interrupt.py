@@ -140,9 +140,10 @@ def test_interrupted_import(number: int, start) -> None:
     if done.returncode == 0:
         assert done.stdout == "works\n"
     else:
-        # A module that catches everything may turn the interrupt into an error of its own.
+        # A module that catches everything may turn the interrupt into an error of its own. An interpreter that is
+        # ending says nothing any more.
         assert done.returncode in (-signal.SIGINT, 1), done.stderr
-        assert "KeyboardInterrupt" in done.stderr
+        assert "KeyboardInterrupt" in done.stderr or done.stdout == "works\n"
 
 
 LOADING = """
