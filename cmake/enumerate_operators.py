@@ -82,6 +82,7 @@ HOT_OVERLOADS = frozenset(
 # are routed like kernels although torch gives them none for CPU or CUDA.
 ROUTED_COMPOSITES = frozenset(
     {
+        "addr_",  # asks whether its input and its output are one object
         "conj_physical_",
         "convolution",
         "convolution_backward",

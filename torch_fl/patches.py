@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+from typing import cast
 
 import torch
 from torch.utils.dlpack import DLDeviceType
@@ -45,7 +46,8 @@ def _name_the_dlpack_device() -> None:
 def _choose_linear_cross_entropy_as_the_cpu() -> None:
     """`F.linear_cross_entropy` looks its defaults up by device name, and takes less accurate ones for unknown names.
 
-    On CPU memory the CPU's row is the right one. The table is private and new in torch 2.13; there is no hook.
+    On CPU memory the CPU's are the right ones: its rows of the table, and float32 to accumulate in. Both are private and
+    new in torch 2.13; there is no hook.
     """
     if _C.accelerator_name() != "host":
         return
@@ -58,6 +60,16 @@ def _choose_linear_cross_entropy_as_the_cpu() -> None:
         for (device, dtype), row in list(defaults.items()):
             if device == "cpu":
                 defaults.setdefault((DEVICE_TYPE, dtype), row)
+    chosen = getattr(options.LinearCrossEntropyOptions, "_resolve_auto_acc_dtype", None)
+    if chosen is None or hasattr(chosen, "flagos_original"):
+        return
+
+    def _resolve_auto_acc_dtype(dtype: torch.dtype, device: torch.device | None) -> torch.dtype | None:
+        on_cpu_memory = device is not None and device.type == DEVICE_TYPE
+        return cast("torch.dtype | None", chosen(dtype, torch.device("cpu") if on_cpu_memory else device))
+
+    _resolve_auto_acc_dtype.flagos_original = chosen  # type: ignore[attr-defined]
+    options.LinearCrossEntropyOptions._resolve_auto_acc_dtype = staticmethod(_resolve_auto_acc_dtype)
 
 
 def _choose_a_process_group() -> None:

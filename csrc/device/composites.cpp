@@ -231,9 +231,9 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
 int64_t choose_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                          const std::optional<at::Tensor>& mask, double dropout_p, bool is_causal,
                          std::optional<double> scale, bool enable_gqa) {
-  // functorch asks with its wrappers, for which the operator has no rule; the CPU's function looks at sizes and flags
-  // only.
-  if (backing_target.type == c10::DeviceType::CPU && query.key_set().has(c10::DispatchKey::FuncTorchBatched)) {
+  // The CPU's function looks at sizes and flags only. It gets the caller's tensors, not aliases: which kernel can be
+  // differentiated is asked of the tensors that require gradients, and functorch asks with its wrappers.
+  if (backing_target.type == c10::DeviceType::CPU) {
     return at::native::_fused_sdp_choice_cpp(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
   }
   return at::_ops::_fused_sdp_choice::call(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);

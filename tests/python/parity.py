@@ -111,6 +111,19 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
     return bits.masked_fill(tensor.to(torch.float32).isnan(), 0) if tensor.is_floating_point() else bits
 
 
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor on the CPU, contiguous, with its lazy bits resolved."""
+    tensor = tensor.detach().cpu()
+    if tensor.dtype != torch.complex32 or not (tensor.is_conj() or tensor.is_neg()):
+        return tensor.resolve_conj().resolve_neg().contiguous()
+    # The CPU has no kernel that conjugates half-precision complex numbers.
+    negative, conjugate = tensor.is_neg(), tensor.is_conj()
+    tensor = torch._neg_view(tensor) if negative else tensor
+    parts = torch.view_as_real(tensor.conj() if conjugate else tensor).clone()
+    signs = torch.tensor([-1.0 if negative else 1.0, -1.0 if negative != conjugate else 1.0], dtype=parts.dtype)
+    return torch.view_as_complex(parts * signs)
+
+
 def _tensor_difference(actual: torch.Tensor, expected: torch.Tensor, values: bool) -> str | None:
     facts = ["dtype", "shape", "layout", "requires_grad"]
     if expected.layout == torch.strided:
@@ -135,8 +148,7 @@ def _tensor_difference(actual: torch.Tensor, expected: torch.Tensor, values: boo
         return _tensor_difference(actual.detach().cpu().to_dense(), expected.detach().to_dense(), values)
     if expected.is_quantized:
         return None if torch.equal(actual.detach().cpu(), expected.detach()) else "values differ"
-    found = actual.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    wanted = expected.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    found, wanted = _plain(actual), _plain(expected)
     if torch.equal(_integers(found), _integers(wanted)):
         return None
     unequal = _bits(found) != _bits(wanted)

@@ -11,11 +11,11 @@ from torch_fl.survey import Verdict
 
 from .attempts import Attempt, Question, Tally
 from .cases import MODULES, OPERATORS, Case
-from .compare import Places
+from .compare import Finding, Places, describe_error
 from .kinds import errors, gradients, inplace, layouts, leaks, meta, out, values
 from .progress import Position, Progress
 from .samples import Sample, make_samples
-from .skips import Skip, skip_of, strictness
+from .skips import EXPECTED_FAILURE, NOT_RUN, Skip, skip_of, strictness
 
 ATTEMPTS: dict[str, Callable[[Case, Sample, int], Iterator[Attempt]]] = {
     "values": values.attempts,
@@ -77,16 +77,19 @@ def run_case(name: str, plan: Plan) -> tuple[Verdict, str]:
         for i, sample in enumerate(samples_of(case, plan)):
             tally.samples += 1
             for j, attempt in enumerate(ATTEMPTS[case.kind](case, sample, 100 + i)):
-                if (i, j) in deadly:
+                if (i, j) in deadly or (skip is not None and skip.names(case, attempt.label, NOT_RUN)):
                     tally.reference_crashes += 1
                     continue
 
                 def mark(on_device: bool, i: int = i, j: int = j) -> None:
                     plan.progress.mark(number, Position(i, j, on_device))
 
-                finding = attempt.check(Question(plan.places, values_mode, tally, mark))
+                try:
+                    finding = attempt.check(Question(plan.places, values_mode, tally, mark))
+                except Exception as error:  # noqa: BLE001  (a result that cannot even be compared is a finding)
+                    finding = Finding("error", f"cannot be compared: {describe_error(error)}")
                 if finding:
-                    as_listed = skip is not None and skip.expects(case, attempt.label)
+                    as_listed = skip is not None and skip.names(case, attempt.label, EXPECTED_FAILURE)
                     (expected if as_listed else verdicts).append(finding.verdict)
                     if len(tally.findings) < FINDINGS_KEPT:
                         tally.findings.append(f"sample {i}, {attempt.label}: {finding.text}\n    {sample.summary()}")

@@ -10,9 +10,11 @@ from .compare import BITS, DESCRIPTION, TOLERANCE
 
 FOLDER = Path(__file__).parent
 MOST_LINES = 25
-#: What a line may ask for. `expected_failure` runs, and must fail; the others relax how values are compared.
+#: What a line may ask for. `expected_failure` runs, and must fail; `not_run` is for attempts that destroy the process's
+#: memory on the reference too; the others relax how values are compared.
 EXPECTED_FAILURE = "expected_failure"
-TREATMENTS = (EXPECTED_FAILURE, DESCRIPTION, TOLERANCE)
+NOT_RUN = "not_run"
+TREATMENTS = (EXPECTED_FAILURE, NOT_RUN, DESCRIPTION, TOLERANCE)
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,10 @@ class Skip:
         kinds = [kind.partition(":")[0] for kind in self.kinds]
         return case.name == self.name and case.kind in kinds and case.dtype in self.dtypes
 
-    def expects(self, case: Case, label: str) -> bool:
-        """Whether the attempt `label` of a case that the line covers is expected to differ."""
+    def names(self, case: Case, label: str, treatment: str) -> bool:
+        """Whether the line gives that treatment to the attempt `label` of a case that it covers."""
         attempts = [attempt for kind, _, attempt in (k.partition(":") for k in self.kinds) if kind == case.kind]
-        return self.treatment == EXPECTED_FAILURE and ("" in attempts or label.split(",")[0] in attempts)
+        return self.treatment == treatment and ("" in attempts or label.split(",")[0] in attempts)
 
 
 def parse(text: str) -> list[Skip]:
@@ -64,4 +66,4 @@ def skip_of(case: Case, skips: list[Skip]) -> Skip | None:
 
 def strictness(skip: Skip | None) -> str:
     """How the values of a case with that line, or with none, are compared."""
-    return BITS if skip is None or skip.treatment == EXPECTED_FAILURE else skip.treatment
+    return BITS if skip is None or skip.treatment in (EXPECTED_FAILURE, NOT_RUN) else skip.treatment
