@@ -27,7 +27,7 @@ help:
 	@echo 'make run         make .venv, install what is missing, build, train a model on flagos'
 	@echo 'make build       build the extension into torch_fl/ (offline with PYTHON=/path/python)'
 	@echo 'make test        the C++ tests and the Python tests of minutes'
-	@echo 'make test-full   the same, and the tests that take longer'
+	@echo 'make test-full   the same, the tests that take longer, and every case of torch'"'"'s operator tables (an hour)'
 	@echo 'make lint        clang-format, ruff, mypy --strict'
 	@echo 'make format      apply clang-format and ruff format'
 	@echo 'make tidy        clang-tidy over csrc/ (slow)'
@@ -54,6 +54,7 @@ test test-full: build $(call venv_with,test)
 	if [ -x $(cpp_tests) ]; then $(cpp_tests) --gtest_brief=1 || status=1; \
 	else echo 'C++ tests skipped: GoogleTest was not found when CMake ran (Debian: apt-get install libgtest-dev)'; fi; \
 	$(PYTHON) -m pytest $(if $(filter test,$@),-m 'not full') || status=1; \
+	$(if $(filter test-full,$@),PYTHONPATH=tests/python $(PYTHON) -m opinfo --resume --write || status=1;) \
 	exit $$status
 
 # Each tool runs even if the one before it found something: one run names all there is to mend.

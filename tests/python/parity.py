@@ -113,15 +113,15 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor on the CPU, contiguous, with its lazy bits resolved."""
-    tensor = tensor.detach().cpu()
-    if tensor.dtype != torch.complex32 or not (tensor.is_conj() or tensor.is_neg()):
-        return tensor.resolve_conj().resolve_neg().contiguous()
-    # The CPU has no kernel that conjugates half-precision complex numbers.
+    tensor = tensor.detach()
     negative, conjugate = tensor.is_neg(), tensor.is_conj()
+    if tensor.dtype != torch.complex32 or not (conjugate or negative):
+        return tensor.cpu().resolve_conj().resolve_neg().contiguous()
+    # No kernel negates or conjugates half-precision complex numbers, so the bits are taken off first.
     tensor = torch._neg_view(tensor) if negative else tensor
-    parts = torch.view_as_real(tensor.conj() if conjugate else tensor).clone()
-    signs = torch.tensor([-1.0 if negative else 1.0, -1.0 if negative != conjugate else 1.0], dtype=parts.dtype)
-    return torch.view_as_complex(parts * signs)
+    tensor = tensor.conj() if conjugate else tensor
+    signs = torch.tensor([-1.0 if negative else 1.0, -1.0 if negative != conjugate else 1.0], dtype=torch.float16)
+    return torch.view_as_complex(torch.view_as_real(tensor.cpu().contiguous()) * signs)
 
 
 def _tensor_difference(actual: torch.Tensor, expected: torch.Tensor, values: bool) -> str | None:

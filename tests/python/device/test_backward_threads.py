@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import ClassVar
 
 import pytest
 import torch
@@ -13,14 +14,14 @@ pytestmark = pytest.mark.needs_flagos
 class NoteThread(torch.autograd.Function):
     """The identity; its backward notes the thread that runs it."""
 
-    seen: list[int] = []
+    seen: ClassVar[list[int]] = []
 
     @staticmethod
-    def forward(ctx, x):  # noqa: ANN001, ANN205
+    def forward(ctx, x):
         return x.clone()
 
     @staticmethod
-    def backward(ctx, gradient):  # noqa: ANN001, ANN205
+    def backward(ctx, gradient):
         NoteThread.seen.append(threading.get_ident())
         return gradient.clone()
 

@@ -4,5 +4,5 @@
 
 Reading order: cases.py (what is run), samples.py (its inputs), runs.py (one call on one device), compare.py (two runs
 against each other), kinds/ (what a kind of test asks of a sample), harness.py (one case), skips.py, results.py,
-table.py, __main__.py.
+table.py, command.py.
 """

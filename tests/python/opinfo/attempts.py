@@ -28,7 +28,7 @@ class Tally:
     both_refuse: int = 0
     #: The reference gave two answers to the same question; compared within the tolerance.
     nondeterministic_reference: int = 0
-    #: The reference's answers are further apart than that: it returned memory that nobody wrote. Compared but for values.
+    #: The reference's answers are further apart than that: memory that nobody wrote. Compared but for values.
     undefined_reference: int = 0
     #: PyTorch's own description of a result is wrong on the reference as well (kind `meta`).
     reference_disagrees: int = 0

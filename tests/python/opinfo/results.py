@@ -79,7 +79,7 @@ class ResultFile:
     """A JSON Lines file: the conditions, then one result a line. One process writes it."""
 
     def __init__(self, path: Path, conditions: dict[str, Any], resume: bool) -> None:
-        """Opens or begins the file. With `resume` its results are kept, and ValueError says if they do not belong here."""
+        """Opens or begins the file. With `resume` its results are kept; ValueError if they do not belong here."""
         self.path = path
         self.results: dict[str, Result] = {}
         if resume and path.exists():

@@ -1,4 +1,4 @@
-"""The inputs of a case: made once on the CPU from the case alone, then copied to each device without losing a stride."""
+"""The inputs of a case: made on the CPU from the case alone, then copied to each device without losing a stride."""
 
 from __future__ import annotations
 

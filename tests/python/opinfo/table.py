@@ -109,11 +109,12 @@ def document(conditions: dict[str, Any], results: list[Result], skips: list[Skip
             "",
             *summary(results),
             "",
-            "*both refuse*: the reference raises, and the device raises the same type. *nondeterministic reference*: the "
-            "reference did not repeat its own bits; compared within a tolerance. *undefined reference*: it returned memory "
-            "that it had not written; compared but for values. *reference disagrees too*: fake or meta "
-            "tensors describe the result wrongly, and those of the reference in the same way. *reference crashes*: "
-            "the reference died of the sample, so the device was not asked. A case of no sample that applies is "
+            "*both refuse*: the reference raises, and the device raises the same type. *nondeterministic "
+            "reference*: the reference did not repeat its own bits; compared within a tolerance. *undefined "
+            "reference*: it returned memory that it had not written; compared but for values. *reference disagrees "
+            "too*: fake or meta tensors describe the result wrongly, and those of the reference in the same way. "
+            "*reference crashes*: the reference died of the sample or wrote past its memory, so the device was not "
+            "asked. A case of no sample that applies is "
             "not_applicable.",
             "",
             "## Not held to the bit",

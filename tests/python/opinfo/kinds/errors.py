@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ..cases import OPERATORS, Case
-from ..samples import SEED, Sample, spread
 from parity import seed_generators
+
+from opinfo.cases import OPERATORS, Case
+from opinfo.samples import SEED, Sample, spread
 
 
 def samples(case: Case, limit: int | None) -> list[Sample]:

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from parity import tensors_in
 
-from ..attempts import Attempt, two_runs
-from ..cases import Case
-from ..runs import Run, run
-from ..samples import Sample, arguments_on
+from opinfo.attempts import Attempt, two_runs
+from opinfo.cases import Case
+from opinfo.runs import Run, run
+from opinfo.samples import Sample, arguments_on
+
 from .values import caller, compared_arguments, module_state
 
 

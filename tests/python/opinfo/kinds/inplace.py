@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from parity import tensors_in
 
-from ..attempts import Attempt, two_runs
-from ..cases import OPERATORS, Case
-from ..runs import Run, run
-from ..samples import Sample, arguments_on
+from opinfo.attempts import Attempt, two_runs
+from opinfo.cases import OPERATORS, Case
+from opinfo.runs import Run, run
+from opinfo.samples import Sample, arguments_on
+
 from .gradients import differentiate
 
 
@@ -67,7 +68,9 @@ def attempts(case: Case, sample: Sample, seed: int) -> Iterator[Attempt]:
         with torch.no_grad():
             return execute(case, plain, place, seed)
 
-    def on_view(place: str, based: Sample = with_base(sample)) -> Run:
+    based = with_base(sample)
+
+    def on_view(place: str) -> Run:
         with torch.no_grad():
             return execute_on_view(case, based, place, seed)
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 import torch
 from parity import map_tensors, tensors_in
 
-from ..attempts import Attempt, two_runs
-from ..cases import OPERATORS, Case
-from ..samples import Sample
+from opinfo.attempts import Attempt, two_runs
+from opinfo.cases import OPERATORS, Case
+from opinfo.samples import Sample
+
 from . import gradients, values
 
 

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from parity import tensors_in
 
-from ..attempts import Attempt, Question
-from ..cases import Case
-from ..compare import Finding, has_memory
-from ..samples import Sample
+from opinfo.attempts import Attempt, Question
+from opinfo.cases import Case
+from opinfo.compare import Finding, has_memory
+from opinfo.samples import Sample
+
 from . import gradients
 
 #: How long memory may take to come back: PyTorch's backward threads let go of a graph a moment after it has run.

@@ -9,11 +9,12 @@ import torch
 from parity import map_tensors, tensors_in
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ..attempts import Attempt, Question
-from ..cases import Case
-from ..compare import Finding, describe_error
-from ..runs import Run, refusal_difference, run
-from ..samples import Sample, arguments_on, to_device
+from opinfo.attempts import Attempt, Question
+from opinfo.cases import Case
+from opinfo.compare import Finding, describe_error
+from opinfo.runs import Run, refusal_difference, run
+from opinfo.samples import Sample, arguments_on, to_device
+
 from . import values
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from parity import Mover, tensors_in
 
-from ..attempts import Attempt, Question, two_runs
-from ..cases import OPERATORS, Case
-from ..compare import Finding, Places, compare
-from ..runs import Run, run
-from ..samples import Sample, arguments_on, to_device
+from opinfo.attempts import Attempt, Question, two_runs
+from opinfo.cases import OPERATORS, Case
+from opinfo.compare import Finding, Places, compare
+from opinfo.runs import Run, run
+from opinfo.samples import Sample, arguments_on, to_device
+
 from . import values
 from .layouts import with_gaps
 

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from parity import seed_generators
 
-from ..attempts import Attempt, two_runs
-from ..cases import MODULES, OPERATORS, Case
-from ..runs import Run, run
-from ..samples import CPU_ARGUMENTS, SEED, Sample, arguments_on
+from opinfo.attempts import Attempt, two_runs
+from opinfo.cases import MODULES, OPERATORS, Case
+from opinfo.runs import Run, run
+from opinfo.samples import CPU_ARGUMENTS, SEED, Sample, arguments_on
 
 
 def caller(case: Case, sample: Sample, place: str, written: dict[str, Any]) -> Any:
