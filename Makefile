@@ -20,7 +20,7 @@ cpp_folders = $(wildcard csrc include emulator tests bench examples)
 cpp_files = $(if $(cpp_folders),$(shell find $(cpp_folders) -name '*.cpp' -o -name '*.h'))
 cpp_tests = build/current/flagos_cpp_tests
 
-.PHONY: help run build test test-full lint format tidy sanitize bench wheel headers clean
+.PHONY: help run build test test-full lint format tidy sanitize sanitize-extension bench wheel headers clean
 .DEFAULT_GOAL := help
 
 help:
@@ -31,7 +31,7 @@ help:
 	@echo 'make lint        clang-format, ruff, mypy --strict'
 	@echo 'make format      apply clang-format and ruff format'
 	@echo 'make tidy        clang-tidy over csrc/ (slow)'
-	@echo 'make sanitize    the C++ tests under address, undefined and thread sanitizers'
+	@echo 'make sanitize    the C++ tests under address, undefined and thread sanitizers, Python tests under the first two'
 	@echo 'make bench       the benchmarks'
 	@echo 'make wheel       a wheel in dist/'
 	@echo 'make headers TORCH=2.11.0   check every source against the headers of that release'
@@ -76,12 +76,15 @@ tidy: build $(call venv_with,tidy)
 	  | xargs -0 -P $$(nproc) -n 1 $(bin)clang-tidy -p build/current --quiet
 
 sanitizers := address,undefined thread
-sanitize: $(addprefix sanitize-,$(sanitizers))
-sanitize-%: $(call venv_with,demo)
+sanitize: $(addprefix sanitize-,$(sanitizers)) sanitize-extension
+$(addprefix sanitize-,$(sanitizers)): sanitize-%: $(call venv_with,demo)
 	@PATH=$$(dirname $(PYTHON)):$$PATH; set -e; \
 	cmake -S . -B build/sanitize-$* -G Ninja -DFLAGOS_BUILD_EXTENSION=OFF -DFLAGOS_BUILD_TESTS=ON -DFLAGOS_SANITIZE=$* >/dev/null; \
 	cmake --build build/sanitize-$* --parallel $$(nproc); \
 	build/sanitize-$*/flagos_cpp_tests --gtest_brief=1
+
+sanitize-extension: $(call venv_with,test)
+	@scripts/sanitize_extension.sh $(PYTHON)
 
 bench: build
 	@set -e; $(bin)cmake --build build/current --target flagos_bench; \

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -35,16 +36,20 @@ TEST(Board, HandsOutEachCaseOnceInOrder) {
 }
 
 TEST(Board, HandsOutEachCaseOnceToManyAtOnce) {
-  constexpr size_t kCases = 20'000;
+  constexpr size_t kCases = 400'000;
   constexpr size_t kTakers = 4;
   Board board(kCases, kTakers);
   std::vector<uint64_t> queue(kCases);
   std::iota(queue.begin(), queue.end(), 0);
   board.put_up(queue);
   std::vector<std::vector<uint64_t>> taken(kTakers);
+  std::atomic<size_t> ready{0};
   std::vector<std::thread> takers;
   for (size_t i = 0; i < kTakers; ++i) {
     takers.emplace_back([&, i] {
+      ++ready;
+      while (ready < kTakers) {
+      }
       for (uint64_t case_index = 0; board.take(static_cast<uint32_t>(i + 1), case_index);) {
         taken[i].push_back(case_index);
       }

@@ -239,6 +239,16 @@ TEST(RunIsolated, BlamesNobodyForAWorkerThatDiesOutsideOfACase) {
   }
 }
 
+TEST(RunIsolated, GoesOnWhileWorkersThatDieOutsideOfCasesAlternateWithOutcomes) {
+  const Shared<int> set_ups;
+  const auto outcomes = run(12, [](size_t) -> CaseResult { ::_exit(1); }, {.set_up = [&] {
+                              if (++*set_ups % 2 == 1) {
+                                ::_exit(1);
+                              }
+                            }});
+  EXPECT_EQ(set_ups->load(), 24);
+}
+
 /// State letter of a process as /proc has it; '-' for none. A zombie counts as none: its new parent will reap it.
 char process_state(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
@@ -377,6 +387,31 @@ TEST(RunIsolated, BlamesTheCaseThatWritesIntoTheReports) {
   EXPECT_NE(outcomes.at(1).detail.find("garbled"), std::string::npos) << outcomes.at(1).detail;
 }
 
+TEST(RunIsolated, BlamesNoCaseOfAnotherWorkerForARubbishReport) {
+  const Shared<bool> heard;
+  std::map<size_t, Outcome> outcomes;
+  run_isolated(
+      2,
+      [&](size_t i) -> CaseResult {
+        if (i == 1) {
+          const std::string rubbish(100, '?');
+          for (int descriptor = 3; descriptor < 64; ++descriptor) {
+            [[maybe_unused]] const ssize_t written = ::write(descriptor, rubbish.data(), rubbish.size());
+          }
+        }
+        while (i == 0 && !heard->load()) {
+        }
+        return pass(i);
+      },
+      [&](const Outcome& outcome) {
+        outcomes[outcome.case_index] = outcome;
+        *heard = true;
+      },
+      {.workers = 2});
+  EXPECT_EQ(outcomes.at(0).verdict, Verdict::kPass);
+  EXPECT_EQ(outcomes.at(1).verdict, Verdict::kError);
+}
+
 TEST(RunIsolated, BlamesTheCaseThatClosesTheReports) {
   const auto outcomes = run(3, [](size_t i) -> CaseResult {
     if (i == 1) {
@@ -436,12 +471,16 @@ TEST(RunIsolated, LetsExceptionsOfTheCallerThroughAndKillsTheWorkers) {
 
 TEST(RunIsolated, TellsWhyASetUpFailed) {
   const auto ignore = [](const Outcome&) {};
+  testing::internal::CaptureStdout();
+  std::printf("of the caller");  // and not yet written when the worker is forked
   const std::string thrown = failure<std::runtime_error>(3, pass, ignore, {.set_up = [] {
                                                            std::cerr << "looking for it\n";
                                                            throw std::runtime_error("no such library");
                                                          }});
   EXPECT_NE(thrown.find("no such library"), std::string::npos) << thrown;
   EXPECT_NE(thrown.find("looking for it"), std::string::npos) << thrown;
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "of the caller");
+  EXPECT_EQ(thrown.find("of the caller"), std::string::npos) << thrown;
   const std::string died = failure<std::runtime_error>(3, pass, ignore, {.set_up = [] {
                                                          std::cerr << "bye\n";
                                                          ::_exit(9);

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Builds the extension with the address and undefined-behaviour sanitizers, and runs Python tests on that build.
+# The build, a copy of the package and a Python that finds this copy are in build/sanitize-extension; torch_fl/ of the
+# source tree keeps its own extension.
+#   [CMAKE_OPTIONS=...] scripts/sanitize_extension.sh PYTHON [--build-only | TEST...]
+# without TEST: those of tests/sanitizers/tests.txt
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=${1:?usage: sanitize_extension.sh PYTHON [--build-only | TEST...]}
+shift
+python=$("$python" -c 'import sys; print(sys.executable)')
+compiler=${CXX:-c++}
+folder=$PWD/build/sanitize-extension
+unset MAKEFLAGS MAKELEVEL
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+PATH=$(dirname "$python"):$PATH
+
+TORCH_DEVICE_BACKEND_AUTOLOAD=0 cmake -S . -B "$folder" -G Ninja "-DPython_EXECUTABLE=$python" \
+  -DFLAGOS_SANITIZE=address,undefined ${CMAKE_OPTIONS:-} >/dev/null
+TORCH_DEVICE_BACKEND_AUTOLOAD=0 NINJA_STATUS='[%f/%t, %es] ' cmake --build "$folder" --parallel "$(nproc)"
+
+# The package is copied around the extension, so that its configs are found beside it.
+package=$folder/package
+rm -rf "$package"
+mkdir -p "$package"
+cp -r torch_fl "$package/"
+rm -f "$package"/torch_fl/_C*.so
+cp "$folder"/torch_fl/_C*.so "$package/torch_fl/"
+
+# PYTHONPATH is not enough: an editable install of this project comes before it. A plain path line in another environment's
+# .pth brings the packages of $python without what their own .pth files do.
+"$python" -m venv --without-pip --clear "$folder/venv"
+sanitized=$folder/venv/bin/python
+{
+  echo "$package"
+  "$python" -c 'import site; print("\n".join(site.getsitepackages()))'
+} >"$("$sanitized" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/packages.pth"
+
+# The runtime must come first in the process, and the C++ library with it: it looks for __cxa_throw when it starts.
+runtime=
+for library in libasan.so libubsan.so libstdc++.so.6; do
+  runtime=$runtime${runtime:+:}$(realpath "$("$compiler" "-print-file-name=$library")")
+done
+suppressions=$PWD/tests/sanitizers
+export LD_PRELOAD=$runtime
+# detect_leaks: Python and torch keep thousands of blocks to the end, and a suppression that names them covers every block
+# that one of them asked us for. The tests of the torch-free core look for leaks; those of the device count its bytes.
+# allocator_may_return_null: tests ask for more memory than there is, and expect an exception.
+export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:strict_init_order=1:suppressions=$suppressions/address.txt${ASAN_OPTIONS:+:$ASAN_OPTIONS}
+export UBSAN_OPTIONS=print_stacktrace=1:suppressions=$suppressions/undefined.txt${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}
+export PYTHONMALLOC=malloc # Python's own pools hide overflows from the sanitizer
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
+export TORCH_FL_STRESS_ITERATIONS=${TORCH_FL_STRESS_ITERATIONS:-60}
+
+# Python puts the folder of a program first, and that of the shell for `-c` and `-m`: here it must not be the source tree.
+found=$(cd "$package" && "$sanitized" -c 'import torch_fl._C; print(torch_fl._C.__file__)')
+case $found in
+  "$package"/*) ;;
+  *)
+    echo "the sanitized extension is not the one that Python imports: $found" >&2
+    exit 1
+    ;;
+esac
+if [ "${1:-}" = --build-only ]; then
+  exit 0
+fi
+if [ $# -eq 0 ]; then
+  mapfile -t tests < <(grep -v '^#' tests/sanitizers/tests.txt)
+  set -- "${tests[@]}"
+fi
+echo 'import pytest, sys; sys.exit(pytest.main())' >"$package/run_pytest.py"
+"$sanitized" "$package/run_pytest.py" -p no:cacheprovider -m 'not full' "$@"
