@@ -113,6 +113,12 @@ void sync_back(const at::Tensor& alias, const at::Tensor& front) {
   c10::TensorImpl* to = front.unsafeGetTensorImpl();
   c10::StorageImpl* from_storage = from->unsafe_storage().unsafeGetStorageImpl();
   c10::StorageImpl* to_storage = to->unsafe_storage().unsafeGetStorageImpl();
+  // Some kernels conjugate what they have written lazily.
+  constexpr c10::DispatchKeySet math_bits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
+  if (C10_UNLIKELY((from->key_set() & math_bits) != (to->key_set() & math_bits))) {
+    to->_set_conj(from->is_conj());
+    to->_set_neg(from->is_neg());
+  }
   // The geometry first: refreshing the storage may report that the memory limit was passed.
   if (!from->sizes().equals(to->sizes()) || !from->strides().equals(to->strides()) ||
       from->storage_offset() != to->storage_offset()) {

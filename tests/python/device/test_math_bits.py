@@ -147,3 +147,21 @@ def test_plain_copies_are_unaffected(device: str) -> None:
 def test_gradients(conjugate: bool, device: str) -> None:
     x = sample(3, 3, dtype=torch.complex64, requires_grad=True)
     assert_same(lambda x: ((x.conj() if conjugate else x) @ x).abs(), x, device=device, backward=True)
+
+
+@pytest.mark.contract("math_bits")
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_a_kernel_that_conjugates_its_output_lazily(device: str, adjoint: bool) -> None:
+    """`lu_solve` from the right conjugates what it has written by the bit alone."""
+    matrix = torch.randn(3, 3, dtype=torch.complex64) + 3 * torch.eye(3)
+    right = torch.randn(2, 3, dtype=torch.complex64)
+
+    def solve(place: str) -> torch.Tensor:
+        factors, pivots = torch.linalg.lu_factor(matrix.to(place))
+        out = torch.empty(2, 3, dtype=torch.complex64, device=place)
+        torch.linalg.lu_solve(factors, pivots, right.to(place), left=False, adjoint=adjoint, out=out)
+        return out
+
+    expected, found = solve("cpu"), solve(device)
+    assert found.is_conj() == expected.is_conj()
+    assert torch.equal(found.cpu(), expected)

@@ -40,16 +40,20 @@ def has_memory(tensor: torch.Tensor) -> bool:
     return tensor.layout == torch.strided and tensor.device.type != "meta" and not tensor._is_zerotensor()
 
 
-def sharing(values: Any) -> list[tuple[Any, ...]]:
-    """For each tensor in `values`: which earlier ones it is, shares memory with, and its place in that memory.
+def sharing(arguments: Any, result: Any) -> list[tuple[Any, ...]]:
+    """For each tensor: which argument it is, which earlier tensor it shares memory with, and its place in that memory.
 
-    The numbers are positions among the tensors, so two devices can be compared.
+    The numbers are positions among the tensors, so two devices can be compared. Whether two results are one object or
+    two over the same memory is not told: the gradients of a recurrent network's biases are one tensor on the CPU.
     """
+    given = len(tensors_in(arguments))
     objects: dict[int, int] = {}
     memories: dict[Any, int] = {}
     found = []
-    for i, tensor in enumerate(tensors_in(values)):
+    for i, tensor in enumerate(tensors_in((arguments, result))):
         same = objects.setdefault(id(tensor), i)
+        if same >= given:
+            same = i
         if not has_memory(tensor):
             found.append((same,))
             continue
@@ -62,9 +66,9 @@ def sharing(values: Any) -> list[tuple[Any, ...]]:
 SHARING_FACTS = ("identity", "aliasing", "storage offset", "storage bytes", "conj bit", "neg bit")
 
 
-def sharing_difference(actual: Any, expected: Any) -> str | None:
+def sharing_difference(actual: Run, expected: Run) -> str | None:
     """Where the tensors of `actual` share memory, or lie in it, otherwise than those of `expected`."""
-    pairs = list(zip(sharing(actual), sharing(expected), strict=True))
+    pairs = list(zip(*(sharing(run.arguments, run.result) for run in (actual, expected)), strict=True))
     for i, (found, wanted) in enumerate(pairs):
         for fact, have, want in zip(SHARING_FACTS, found, wanted, strict=False):
             if have != want:
@@ -113,7 +117,7 @@ def compare(actual: Run, expected: Run, places: Places, values: str = BITS) -> F
         pairs = [(r.result, r.arguments, r.facts) for r in (actual, expected)]
         if reason := tolerance_difference(*pairs):
             return Finding("wrong", reason)
-    if reason := sharing_difference((actual.arguments, actual.result), (expected.arguments, expected.result)):
+    if reason := sharing_difference(actual, expected):
         return Finding("wrong", reason)
     if [category for category, _ in actual.warnings] != [category for category, _ in expected.warnings]:
         return Finding("wrong", f"warnings {actual.warnings}, expected {expected.warnings}")
