@@ -16,7 +16,7 @@ export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 PATH=$(dirname "$python"):$PATH
 
 TORCH_DEVICE_BACKEND_AUTOLOAD=0 cmake -S . -B "$folder" -G Ninja "-DPython_EXECUTABLE=$python" \
-  -DFLAGOS_SANITIZE=address,undefined ${CMAKE_OPTIONS:-} >/dev/null
+  -DFLAGOS_SANITIZE=address,undefined -DFLAGOS_BOXED_ONLY=OFF ${CMAKE_OPTIONS:-} >/dev/null
 TORCH_DEVICE_BACKEND_AUTOLOAD=0 NINJA_STATUS='[%f/%t, %es] ' cmake --build "$folder" --parallel "$(nproc)"
 
 # The package is copied around the extension, so that its configs are found beside it.
