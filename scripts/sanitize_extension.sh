@@ -41,13 +41,29 @@ runtime=
 for library in libasan.so libubsan.so libstdc++.so.6; do
   runtime=$runtime${runtime:+:}$(realpath "$("$compiler" "-print-file-name=$library")")
 done
+rm -rf "$folder/reports"
+mkdir -p "$folder/reports"
+report() {
+  status=$?
+  unset LD_PRELOAD
+  if [ -n "$(ls -A "$folder/reports")" ]; then
+    head -n 30 "$folder"/reports/*
+    grep -h "SUMMARY\|runtime error" "$folder"/reports/* | sort | uniq -c || true
+    echo "sanitizer reports: $(find "$folder/reports" -type f | wc -l), in build/sanitize-extension/reports" >&2
+    status=1
+  fi
+  exit $status
+}
+trap report EXIT
+
 suppressions=$PWD/tests/sanitizers
 export LD_PRELOAD=$runtime
 # detect_leaks: Python and torch keep thousands of blocks to the end, and a suppression that names them covers every block
 # that one of them asked us for. The tests of the torch-free core look for leaks; those of the device count its bytes.
 # allocator_may_return_null: tests ask for more memory than there is, and expect an exception.
-export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:strict_init_order=1:suppressions=$suppressions/address.txt${ASAN_OPTIONS:+:$ASAN_OPTIONS}
-export UBSAN_OPTIONS=print_stacktrace=1:suppressions=$suppressions/undefined.txt${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}
+# log_path: pytest takes stderr, and a test may expect a program to fail; each process writes its reports to a file.
+export ASAN_OPTIONS=detect_leaks=0:log_path=$folder/reports/address:allocator_may_return_null=1:suppressions=$suppressions/address.txt${ASAN_OPTIONS:+:$ASAN_OPTIONS}
+export UBSAN_OPTIONS=print_stacktrace=1:log_path=$folder/reports/undefined:suppressions=$suppressions/undefined.txt${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}
 export PYTHONMALLOC=malloc # Python's own pools hide overflows from the sanitizer
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
 export TORCH_FL_STRESS_ITERATIONS=${TORCH_FL_STRESS_ITERATIONS:-60}
