@@ -159,6 +159,8 @@ def measure_import(processes: int) -> float:
     program = "import time, torch; t = time.perf_counter(); import torch_fl; print((time.perf_counter() - t) * 1e3)"
     # Without this, importing torch would already have loaded the device.
     environment = os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    # An installed package has its bytecode, so the sources are not to be compiled in each process.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-c", program]
     outputs = [
         subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout

@@ -6,7 +6,6 @@ A patch is applied when the device is loaded, and only if this torch still has t
 from __future__ import annotations
 
 import enum
-import inspect
 from typing import cast
 
 import torch
@@ -31,7 +30,7 @@ def _name_the_dlpack_device() -> None:
     comparison in torch/_tensor.py, unchanged from 2.11 to 2.13; the C++ side maps the device to kDLExtDev correctly.
     """
     original = torch.Tensor.__dlpack_device__
-    if hasattr(original, "flagos_original") or '== "privateuse1"' not in inspect.getsource(original):
+    if hasattr(original, "flagos_original") or "privateuse1" not in original.__code__.co_consts:
         return
 
     def __dlpack_device__(self: torch.Tensor) -> tuple[enum.IntEnum, int]:
@@ -69,7 +68,7 @@ def _choose_linear_cross_entropy_as_the_cpu() -> None:
         return cast("torch.dtype | None", chosen(dtype, torch.device("cpu") if on_cpu_memory else device))
 
     _resolve_auto_acc_dtype.flagos_original = chosen  # type: ignore[attr-defined]
-    options.LinearCrossEntropyOptions._resolve_auto_acc_dtype = staticmethod(_resolve_auto_acc_dtype)
+    options.LinearCrossEntropyOptions._resolve_auto_acc_dtype = staticmethod(_resolve_auto_acc_dtype)  # type: ignore[method-assign]
 
 
 def _choose_a_process_group() -> None:
