@@ -45,8 +45,8 @@ def _name_the_dlpack_device() -> None:
 def _choose_linear_cross_entropy_as_the_cpu() -> None:
     """`F.linear_cross_entropy` looks its defaults up by device name, and takes less accurate ones for unknown names.
 
-    On CPU memory the CPU's are the right ones: its rows of the table, and float32 to accumulate in. Both are private and
-    new in torch 2.13; there is no hook.
+    On CPU memory the CPU's are the right ones: its rows of the table, and float32 to accumulate in. Both are private
+    and new in torch 2.13; there is no hook.
     """
     if _C.accelerator_name() != "host":
         return
