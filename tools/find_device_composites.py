@@ -98,7 +98,6 @@ MAX_POOL1D = (
 
 #: Every accepted difference.
 HANDLED = (
-    Handled("*", "*", "", "_fused_sdp_choice", "the choice among attention kernels is asked through the dispatcher"),
     Handled(
         "nn.Lazy*", "parts", "", "_has_compatible_shallow_copy_type", "the answer is ours, so a mode sees the question"
     ),

@@ -23,7 +23,7 @@ nn.RNNCell nn.TransformerEncoderLayer norm pow svd tensor_split to_sparse var_me
 
 #: What must be seen if nothing is accepted: record, stretch on the CPU, stretch on flagos.
 SEEN = {
-    "nn.functional.scaled_dot_product_attention": ("run", [], ["_fused_sdp_choice"]),
+    "nn.functional.scaled_dot_product_attention": None,
     "nn.LazyConv1d": ("parts", [], ["_has_compatible_shallow_copy_type"]),
     "nn.RNNCell": None,
     "nn.functional.conv2d": None,

@@ -39,7 +39,7 @@ except AttributeError as error:
 @pytest.mark.parametrize("name", BROKEN)
 def test_torch_survives_and_the_reason_is_kept(name: str, run_python) -> None:
     body, word = BROKEN[name]
-    done = run_python(FINDER.format(body=body)).check()
+    done = run_python(FINDER.format(body=body), CUDA_VISIBLE_DEVICES="").check()
     first, *rest = done.stdout.splitlines()
     assert first == "2.0 False 0 False"
     assert word in "\n".join(rest), rest
@@ -65,7 +65,7 @@ def test_training_on_the_cpu_survives_a_broken_setting(environment: dict[str, st
         optimizer.step()
         print(torch.accelerator.is_available(), torch.flagos.is_available())
     """
-    done = run_python(code, **environment).check()
+    done = run_python(code, CUDA_VISIBLE_DEVICES="", **environment).check()
     assert done.stdout.strip() == "False False"
     assert next(iter(environment)) in done.stderr or next(iter(environment.values())) in done.stderr
 
