@@ -31,7 +31,7 @@ PROGRAM = """
     library = torch.library.Library("aten", "IMPL")
     library.impl("silu", planted, "PrivateUse1")
     cases = [Case("nn.functional.silu", kind, "float32") for kind in {kinds!r}]
-    plan = Plan(cases, Places("cpu", "flagos"), parse({skips!r}), 3)
+    plan = Plan(cases, Places("cpu", "flagos"), parse({skips!r}))
     found = []
     run_cases(plan, [str(case) for case in cases], found.append, workers=1, timeout_seconds={timeout})
     print(json.dumps([[result.outcome, " ".join(result.findings)] for result in found]))

@@ -43,7 +43,7 @@ def result_of(outcome: Outcome, plan: Plan) -> Result:
         ends = [outcome.detail, outcome.stderr[-OUTPUT_KEPT:]]
         detail, differences = {}, 1
         findings = (f"{position}, signal {outcome.signal}: " + "\n".join(end for end in ends if end),)
-    judged = judge(outcome.verdict.value, skip, expected)
+    judged = judge(outcome.verdict.value, skip, expected, plan.samples is None)
     return Result(outcome.case, judged, round(outcome.seconds, 4), detail, differences, findings, **told)
 
 
