@@ -34,13 +34,18 @@ sanitized=$folder/venv/bin/python
 {
   echo "$package"
   "$python" -c 'import site; print("\n".join(site.getsitepackages()))'
+  echo 'import undefined_reports'
 } >"$("$sanitized" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/packages.pth"
 
 # The runtime must come first in the process, and the C++ library with it: it looks for __cxa_throw when it starts.
-runtime=
-for library in libasan.so libubsan.so libstdc++.so.6; do
-  runtime=$runtime${runtime:+:}$(realpath "$("$compiler" "-print-file-name=$library")")
-done
+library_path() { realpath "$("$compiler" "-print-file-name=$1")"; }
+undefined_library=$(library_path libubsan.so)
+runtime=$(library_path libasan.so):$undefined_library:$(library_path libstdc++.so.6)
+# GCC's runtime for undefined behaviour does not read log_path, but has a function for it; each Python calls it as it starts.
+cat >"$package/undefined_reports.py" <<PYTHON
+import ctypes
+ctypes.CDLL("$undefined_library").__sanitizer_set_report_path(b"$folder/reports/undefined")
+PYTHON
 rm -rf "$folder/reports"
 mkdir -p "$folder/reports"
 report() {
@@ -63,7 +68,7 @@ export LD_PRELOAD=$runtime
 # allocator_may_return_null: tests ask for more memory than there is, and expect an exception.
 # log_path: pytest takes stderr, and a test may expect a program to fail; each process writes its reports to a file.
 export ASAN_OPTIONS=detect_leaks=0:log_path=$folder/reports/address:allocator_may_return_null=1:suppressions=$suppressions/address.txt${ASAN_OPTIONS:+:$ASAN_OPTIONS}
-export UBSAN_OPTIONS=print_stacktrace=1:log_path=$folder/reports/undefined:suppressions=$suppressions/undefined.txt${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}
+export UBSAN_OPTIONS=print_stacktrace=1:suppressions=$suppressions/undefined.txt${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}
 export PYTHONMALLOC=malloc # Python's own pools hide overflows from the sanitizer
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
 export TORCH_FL_STRESS_ITERATIONS=${TORCH_FL_STRESS_ITERATIONS:-60}
