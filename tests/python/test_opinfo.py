@@ -30,7 +30,8 @@ def outcomes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, list[stored.Result]]:
     """Results by operator or module, of those that are tested in this session."""
-    chosen = {item.callspec.params["name"] for item in request.session.items if hasattr(item, "callspec")} & set(NAMES)
+    mine = [item for item in request.session.items if item.originalname == "test_agrees_with_cpu"]
+    chosen = {item.callspec.params.get("name") for item in mine if item.path == request.path} & set(NAMES)
     folder = tmp_path_factory.mktemp("opinfo")
     (folder / "names").write_text("\n".join(sorted(chosen)))
     command = [sys.executable, "-m", "opinfo", "--slice", "--only-from", str(folder / "names")]
