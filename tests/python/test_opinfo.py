@@ -49,6 +49,8 @@ def outcomes(
 @pytest.mark.contract("operators")
 @pytest.mark.parametrize("name", NAMES)
 def test_agrees_with_cpu(name: str, outcomes: dict[str, list[stored.Result]]) -> None:
+    if name in OPERATORS and not OPERATORS[name].supported_dtypes("cpu"):
+        pytest.skip("the table claims no dtype for the CPU")
     assert outcomes[name], "no case was run"
     failed = [result for result in outcomes[name] if result.failed]
     assert not failed, "\n\n".join(result.text() for result in failed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
-from .cases import KINDS, MODULES, OPERATORS
+from .cases import KINDS, MODULES, OPERATORS, dtypes_of_operator
 from .skips import EXPECTED_FAILURE
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def document(conditions: dict[str, Any], results: list[Result], skips: list[Skip
     expected = sum(result.outcome == EXPECTED_FAILURE for result in results)
     relaxed = sum(bool(result.treatment) for result in results) - expected
     names = {result.parsed.name for result in results}
+    untold = [f"`{n}`" for n in OPERATORS if not dtypes_of_operator(n, "values", conditions["reference"])]
     told = "".join(f"| {key} | {value} |\n" for key, value in conditions.items() if value is not None)
     return "\n".join(
         [
@@ -104,6 +105,7 @@ def document(conditions: dict[str, Any], results: list[Result], skips: list[Skip
             f"compared in all but bits; {sum(r.counts.get('samples', 0) for r in results):,} samples, "
             f"{sum(r.counts.get('compared', 0) for r in results):,} comparisons, "
             f"{sum(r.seconds for r in results):,.0f} s of work.",
+            *(["", f"The table claims no dtype on the reference for {', '.join(untold)}."] if untold else []),
             "",
             "## Kinds of test",
             "",
