@@ -31,9 +31,9 @@ def seeded_like(tensors: list[torch.Tensor], seed: int, requires_grad: bool = Fa
 def weighted_sum(roots: list[torch.Tensor], weights: list[torch.Tensor]) -> torch.Tensor:
     """One number whose derivative with respect to each root is its weight.
 
-    Note [One root]: backward of an accelerator's nodes runs in a thread of its own, and PyTorch's engine hands it the
-    roots one by one while it is at work. With several roots the order in which gradients are added up is therefore a
-    race on every device but the CPU; with one it is the graph's.
+    Note [One root]: an accelerator's nodes run backward in a thread of its own (on host that is switched off), and
+    PyTorch's engine hands it the roots one by one while it is at work. With several roots the order in which gradients
+    are added up is therefore a race; with one it is the graph's, on every device.
     """
     total = torch.zeros((), dtype=torch.float64, device=roots[0].device)
     for root, weight in zip(roots, weights, strict=True):
