@@ -28,12 +28,16 @@ rm -f "$package"/torch_fl/_C*.so
 cp "$folder"/torch_fl/_C*.so "$package/torch_fl/"
 
 # PYTHONPATH is not enough: an editable install of this project comes before it. A plain path line in another environment's
-# .pth brings the packages of $python without what their own .pth files do.
+# .pth brings the folders of packages that $python has, without what else their own .pth files do.
 "$python" -m venv --without-pip --clear "$folder/venv"
 sanitized=$folder/venv/bin/python
 {
   echo "$package"
-  "$python" -c 'import site; print("\n".join(site.getsitepackages()))'
+  "$python" -c '
+import subprocess, sys
+command = [sys.executable, "-S", "-c", "import sys; print(*sys.path, sep=chr(10))"]
+without_packages = subprocess.check_output(command, text=True).split("\n")
+print(*(folder for folder in sys.path if folder not in without_packages), sep="\n")'
   echo 'import undefined_reports'
 } >"$("$sanitized" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/packages.pth"
 
@@ -71,7 +75,9 @@ export ASAN_OPTIONS=detect_leaks=0:log_path=$folder/reports/address:allocator_ma
 export UBSAN_OPTIONS=print_stacktrace=1:suppressions=$suppressions/undefined.txt${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}
 export PYTHONMALLOC=malloc # Python's own pools hide overflows from the sanitizer
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
-export TORCH_FL_STRESS_ITERATIONS=${TORCH_FL_STRESS_ITERATIONS:-60}
+export TORCH_FL_STRESS_ITERATIONS=${TORCH_FL_STRESS_ITERATIONS:-60} TORCH_FL_PROGRAM_TIMEOUT=600
+# GCC 12's allocator keeps its locks over a fork: where another thread holds one, the child waits for ever.
+export TORCH_FL_LOADER_WORKERS=0,0,0,0
 
 # Python puts the folder of a program first, and that of the shell for `-c` and `-m`: here it must not be the source tree.
 found=$(cd "$package" && "$sanitized" -c 'import torch_fl._C; print(torch_fl._C.__file__)')
@@ -90,4 +96,4 @@ if [ $# -eq 0 ]; then
   set -- "${tests[@]}"
 fi
 echo 'import pytest, sys; sys.exit(pytest.main())' >"$package/run_pytest.py"
-"$sanitized" "$package/run_pytest.py" -p no:cacheprovider -m 'not full' "$@"
+"$sanitized" "$package/run_pytest.py" -p no:cacheprovider -m 'not full' --timeout 900 "$@"

@@ -34,8 +34,8 @@ CONTRACT_GROUPS = {
     "math_bits": "lazy conjugate and negative",
 }
 
-#: Every child process is stopped after this time; a hang is then one failed test.
-PROGRAM_TIMEOUT_SECONDS = 180
+#: Every child process is stopped after this time; a hang is then one failed test. A build with sanitizers takes longer.
+PROGRAM_TIMEOUT_SECONDS = int(os.environ.get("TORCH_FL_PROGRAM_TIMEOUT", "180"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
