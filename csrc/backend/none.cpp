@@ -20,10 +20,10 @@ bool is_view(const OperatorEntry& entry) {
   return false;
 }
 
-// Composites that only raise, or that lead to one which does.
+// Composites that only raise, or that lead to one which does; that of native_group_norm views what is channels-last.
 bool decomposition_raises(const OperatorEntry& entry) {
   return entry.name.find("_overrideable") != std::string::npos || entry.name == "convolution" ||
-         entry.name == "convolution_backward";
+         entry.name == "convolution_backward" || entry.name == "native_group_norm";
 }
 
 void run_round_trip(const OperatorEntry& entry, torch::jit::Stack* stack) {

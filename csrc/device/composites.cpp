@@ -1,4 +1,4 @@
-// Dropout, recurrent networks and the choice among attention kernels.
+// Dropout, recurrent networks, group_norm and the choice among attention kernels.
 //
 // Note [Composites on backing tensors]
 // PyTorch decomposes these operators above the backend, by the device type it sees, so flagos tensors would take
@@ -22,6 +22,7 @@
 #include <ATen/ops/_fused_sdp_choice_native.h>
 #include <ATen/ops/_fused_sdp_choice_ops.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/group_norm_native.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
@@ -53,7 +54,8 @@ struct AsBacking : torch::autograd::Function<AsBacking> {
 };
 
 struct AsFront : torch::autograd::Function<AsFront> {
-  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& tensor, int64_t index) {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& tensor, int64_t index) {
+    context->set_materialize_grads(false);  // what has no gradient on the backing device has none here
     return as_front(tensor, static_cast<c10::DeviceIndex>(index));
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
@@ -64,6 +66,7 @@ struct AsFront : torch::autograd::Function<AsFront> {
 };
 
 at::Tensor AsBacking::forward(torch::autograd::AutogradContext* context, const at::Tensor& tensor) {
+  context->set_materialize_grads(false);
   context->saved_data["index"] = static_cast<int64_t>(tensor.device().index());
   return make_alias(tensor);
 }
@@ -201,6 +204,32 @@ void run_on_backing(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   count_call({entry.number, accelerator_backend, Reason::kRouted, call.dtypes()});
 }
 
+// Whether the derivative of group_norm would drop the channels-last format: PyTorch's formula for native_group_norm
+// keeps it for tensors that say they are on a CPU. Where somebody else than the accelerator normalises, that one's
+// format counts.
+bool group_norm_drops_format(const at::Tensor& input, const std::optional<at::Tensor>& weight,
+                             const std::optional<at::Tensor>& bias) {
+  static const OperatorEntry& normalisation =
+      entry_of(c10::Dispatcher::singleton().findSchemaOrThrow("aten::native_group_norm", ""));
+  const auto differentiates = [](const std::optional<at::Tensor>& tensor) {
+    return tensor.has_value() && tensor->defined() && tensor->requires_grad();
+  };
+  return at::GradMode::is_enabled() && input.suggest_memory_format() != at::MemoryFormat::Contiguous &&
+         (input.requires_grad() || differentiates(weight) || differentiates(bias)) &&
+         normalisation.direct.load(std::memory_order_acquire);
+}
+
+at::Tensor group_norm(const at::Tensor& input, int64_t groups, const std::optional<at::Tensor>& weight,
+                      const std::optional<at::Tensor>& bias, double eps, bool cudnn_enabled) {
+  if (!group_norm_drops_format(input, weight, bias)) {
+    return at::native::group_norm(input, groups, weight, bias, eps, cudnn_enabled);
+  }
+  static const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::group_norm", "");
+  torch::jit::Stack stack{input, groups, weight, bias, eps, cudnn_enabled};
+  run_on_backing(op, &stack);
+  return stack.back().toTensor();
+}
+
 // The CPU's dropout; for other device types PyTorch fuses it into native_dropout, which draws other numbers.
 at::Tensor dropout(const at::Tensor& input, double p, bool train) {
   TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
@@ -257,6 +286,7 @@ void register_composites() {
   register_recurrent_cells(backend);
   for (torch::Library* library : {&backend, &autograd}) {
     library->impl("dropout", TORCH_FN(dropout));
+    library->impl("group_norm", TORCH_FN(group_norm));
     for (const char* overload : kRunOnBacking) {
       library->impl(overload, torch::CppFunction::makeFromBoxedFunction<&run_on_backing>());
     }
